@@ -10,7 +10,7 @@ import os
 import sys
 
 from watchtest import __version__, exit_codes
-from watchtest.errors import BY_ITSELF, WatchtestError
+from watchtest.errors import BY_ITSELF, WatchtestError, WorkspaceError
 
 TYPE_CHECKING = False  # importing typing would take longer than all of `watchtest status --line`
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
                 start = _after_global_options(words)
                 command = next((word for word in words[start:] if not word.startswith("-")), None)
                 arguments = _parser(command).parse_args(words)
-                return int(arguments.run(arguments))
+                return _run(arguments)
     except WatchtestError as error:
         from watchtest.core.text import clean
 
@@ -66,6 +66,20 @@ def main(argv: list[str] | None = None) -> int:
             print(f"watchtest: bug: {type(error).__name__}: {clean(str(error))}", file=sys.stderr)
             print(f"  the details are in {details}; please report it", file=sys.stderr)
         return exit_codes.BUG
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Run the command; once more if it needs the user's consent and gets it on the terminal."""
+    try:
+        return int(arguments.run(arguments))
+    except WorkspaceError as error:
+        if error.code != "consent":
+            raise
+        from watchtest.commands.trust import is_granted_now
+
+        if not is_granted_now(error):
+            raise
+    return int(arguments.run(arguments))
 
 
 def _parser(command: str | None) -> argparse.ArgumentParser:

@@ -7,6 +7,7 @@
     │   ├── SourceMoved       2   a file changed after the snapshot was taken; a new snapshot helps
     │   └── SourceShrank      2   the sync would delete more than half of the box; the user has to confirm
     ├── EngineError           4   no container engine is running, or it refuses the connection
+    │   ├── NoEngine          4   none answers at the usual addresses, and the user has named no other
     │   └── ImageError        4   the image is missing and cannot be pulled or built
     ├── BoxError              4   the box cannot be created, or is broken
     │   ├── DiskFull          4   the disk of the box is full
@@ -76,6 +77,10 @@ class EngineError(WatchtestError):
     code = "engine"
     is_transient = True
     retries_forever = True
+
+
+class NoEngine(EngineError):
+    pass
 
 
 class ImageError(EngineError):

@@ -6,8 +6,10 @@ import hashlib
 import json
 import logging
 import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -20,15 +22,16 @@ from watchtest.boxes.docker.docker_provider import DockerProvider
 from watchtest.boxes.docker.engines import Engine, connect, find_engine
 from watchtest.boxes.docker.images import ImageOwner
 from watchtest.boxes.environment import Environment
-from watchtest.boxes.local.local_provider import LocalProvider, LocalSpec
+from watchtest.boxes.local.local_provider import LocalProvider, LocalSpec, sandbox_lack
 from watchtest.boxes.protocols import BoxProvider, JobLimits, Recipe
 from watchtest.boxes.recipe.recipe import RecipeInput, recipe_of
 from watchtest.boxes.service_restart import ReadyCheck, ServiceDefinition
 from watchtest.boxes.services import Services
 from watchtest.config import Config, Project, ReadySettings, ServiceSettings
 from watchtest.config.keys import RunnerEntry
+from watchtest.config.toml_literal import inline
 from watchtest.core.model import Lane, Policy, Snapshot
-from watchtest.errors import ConfigError, EngineError, WorkspaceError
+from watchtest.errors import ConfigError, NoEngine, WorkspaceError
 from watchtest.execution import TestExecutor
 from watchtest.pipeline import Pipeline, SourceTree
 from watchtest.runners.detect import RunnerDetector
@@ -39,6 +42,7 @@ from watchtest.sources.git_tree import GitTree, TreeId
 from watchtest.sources.globs import specification
 from watchtest.sources.worktree import Worktree
 from watchtest.workspace import manual_changes
+from watchtest.workspace.consent import Boxes, ConsentFile, HostRequest, require_consent
 from watchtest.workspace.folder import FOLDER, OwnFolder
 from watchtest.workspace.machine import machine_id, workspace_digest
 from watchtest.workspace.shrink_guard import check_shrinkage
@@ -61,23 +65,89 @@ def maps_folder(state: Path, workspace: Path) -> Path:
     return state / "maps" / workspace_key(workspace)
 
 
+@dataclass(frozen=True, slots=True)
+class ChosenEngine:
+    """What runs the boxes. `connect` is None for the local box."""
+
+    kind: str
+    connect: Callable[[], Engine] | None
+
+
 def choose_provider(project: Project, owner: str, say: Callable[[str], None]) -> BoxProvider:
-    """Return the box provider of a lane or of the gate; `auto` prefers a container if an engine is running."""
-    engine = project.config.box.engine
-    if engine == "local":
-        return local_provider(project, owner)
-    if engine != "auto":
-        return docker_provider(project, owner, lambda: find_engine(project.environ, engine), engine)
+    """Return the box provider of a lane or of the gate.
+
+    Everything that reaches the host begins with it, so this raises NeedsConsent if the project asks for more than the
+    user allows.
+    """
+    engine = choose_engine(project, say)
+    if not project.is_trusted:
+        consents = ConsentFile(project.dirs.state, project.workspace)
+        require_consent(consents, host_requests(project, engine), trust_command(project))
+    return provider_of(project, owner, engine)
+
+
+def choose_engine(project: Project, say: Callable[[str], None]) -> ChosenEngine:
+    """Return the engine of the settings; `auto` prefers a container if an engine is running."""
+    choice = project.config.box.engine
+    if choice == "local":
+        return LOCAL
+    if choice != "auto":
+        return ChosenEngine(choice, lambda: find_engine(project.environ, choice))
     try:
-        found = find_engine(project.environ, engine)
-    except EngineError as error:
+        found = find_engine(project.environ, choice)
+    except NoEngine as error:
         say(f"no container engine ({error.message}): tests run in the local box")
-        return local_provider(project, owner)
+        return LOCAL
     found.close()
     for miss in found.skipped:
         say(f"the box runs in {found}, because {miss}")
     # Stay with this engine: a box must not move to another one while its own is unavailable for a moment.
-    return docker_provider(project, owner, lambda: connect(found.address), found.kind)
+    return ChosenEngine(found.kind, lambda: connect(found.address))
+
+
+LOCAL = ChosenEngine("local", None)
+
+
+def provider_of(project: Project, owner: str, engine: ChosenEngine) -> BoxProvider:
+    """Return the provider without asking for consent, for commands that only look at boxes."""
+    if engine.connect is None:
+        return local_provider(project, owner)
+    return docker_provider(project, owner, engine.connect, engine.kind)
+
+
+def check_consent(project: Project) -> None:
+    """Raise NeedsConsent if creating the boxes of this project needs one."""
+    choose_provider(project, Lane.SAVE, log.info).close()
+
+
+def host_requests(project: Project, engine: ChosenEngine) -> tuple[HostRequest, ...]:
+    """Return what the project asks of the host if its tests run with this engine."""
+    kinds, found = {Boxes.ANY}, list(project.requests)
+    if engine is LOCAL:
+        kinds.add(Boxes.LOCAL)
+        lack = sandbox_lack(project.config.box.sandbox, project.environ)
+        if lack and not _is_local_by_user(project):
+            kinds.add(Boxes.BARE)
+            found.append(_bare_host(project, lack))
+    unique = {request.digest: request for request in reversed(found) if request.boxes in kinds}
+    return tuple(reversed(unique.values()))
+
+
+def _bare_host(project: Project, lack: str) -> HostRequest:
+    no_engine = " and no container engine is running" if project.config.box.engine == "auto" else ""
+    why = f"setup and tests run on your machine, as you: {lack}{no_engine}"
+    return HostRequest("box.sandbox", inline(project.config.box.sandbox), "this machine", why)
+
+
+def _is_local_by_user(project: Project) -> bool:
+    asked = {request.key for request in project.requests}
+    return project.config.box.engine == "local" and "box.engine" not in asked
+
+
+def trust_command(project: Project) -> str:
+    """Return the command that grants what this project asks for."""
+    engine = " --engine local" if _is_local_by_user(project) else ""
+    return f"watchtest -C {shlex.quote(str(project.workspace))} trust{engine}"
 
 
 def docker_provider(project: Project, lane: str, connect_engine: Callable[[], Engine], engine: str) -> DockerProvider:

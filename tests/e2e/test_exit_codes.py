@@ -77,16 +77,6 @@ def test_an_image_without_python_is_4_and_says_what_to_do(tmp_path: Path, make_p
     end(project)
 
 
-def test_auto_takes_the_local_box_where_no_engine_is_and_says_so(local: Project) -> None:
-    local.save("test_it.py", GREEN)
-    local.kind = "auto"
-    code, said = local.once(env={"DOCKER_HOST": "unix:///nonexistent"})
-    local.kind = "local"
-    assert code == 0
-    assert "no container engine" in said
-    assert "not isolated" in said
-
-
 def test_a_setup_that_fails_is_4_and_shows_its_last_words(project: Project) -> None:
     project.save("test_it.py", GREEN)
     code, said = project.once(env={"WATCHTEST_BOX_SETUP": "['echo it broke because; exit 3']"})

@@ -19,7 +19,14 @@ from watchtest.client.watcher import AT_WORK
 from watchtest.config import Project
 from watchtest.core.model import Lane
 from watchtest.errors import BoxError, ChannelLost, WatchtestError
-from watchtest.wiring import build_environment, build_pipeline, build_worktree, choose_provider
+from watchtest.wiring import (
+    build_environment,
+    build_pipeline,
+    build_worktree,
+    choose_engine,
+    choose_provider,
+    provider_of,
+)
 from watchtest.workspace import manual_changes
 from watchtest.workspace.folder import FOLDER
 from watchtest.workspace.lock import FolderLock
@@ -42,12 +49,26 @@ def run_in_box(project: Project, argv: list[str], mode: ExecMode, say: Say) -> i
 
 def provider_in_use(project: Project, say: Say) -> BoxProvider:
     """Return the provider that the running watcher uses, unless the settings or a flag name another engine."""
+    return choose_provider(_as_watched(project), Lane.SAVE, say)
+
+
+def provider_for_reading(project: Project, say: Say) -> BoxProvider:
+    """Return the same for a command that only reads in the box. It needs no consent, and starts no Python."""
+    project = _with_box(_as_watched(project), python="")
+    return provider_of(project, Lane.SAVE, choose_engine(project, say))
+
+
+def _as_watched(project: Project) -> Project:
     box = last_status(project.workspace).get("box") if is_watched(project.workspace) else None
     engine = box.get("engine") if isinstance(box, dict) else None
     if project.config.box.engine == "auto" and engine in ("docker", "podman", "local"):
-        settings = project.config.box.model_copy(update={"engine": engine})
-        project = replace(project, config=project.config.model_copy(update={"box": settings}))
-    return choose_provider(project, Lane.SAVE, say)
+        return _with_box(project, engine=engine)
+    return project
+
+
+def _with_box(project: Project, **settings: str) -> Project:
+    box = project.config.box.model_copy(update=settings)
+    return replace(project, config=project.config.model_copy(update={"box": box}))
 
 
 def prepare_box(project: Project, provider: BoxProvider, say: Say) -> Environment:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 COMMANDS = (
     "watch", "start", "stop", "restart", "attach", "status", "run", "cancel", "pause", "resume", "policy", "output",
     "edit", "gate", "history", "why", "exec", "shell", "logs", "snapshot", "reset", "sync", "doctor", "ps", "prune",
-    "init", "config", "api", "demo", "help",
+    "init", "config", "trust", "api", "demo", "help",
 )
 # fmt: on
 """Every command, in the order of the help."""
@@ -102,6 +102,13 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", choices=get_args(EngineName), help="engine to use, instead of box.engine")
 
 
+def add_box(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the commands that may create a box."""
+    add_engine(parser)
+    text = "allow what the project's settings ask of this machine, for this command only (see `watchtest trust`)"
+    parser.add_argument("--trust", action="store_true", help=text)
+
+
 def add_trigger(parser: argparse.ArgumentParser) -> None:
     text = "set the policy of a trigger, for example save=all, instead of [triggers]; may be repeated"
     parser.add_argument("--trigger", action="append", default=[], metavar="T=POLICY", help=text)
@@ -127,7 +134,8 @@ def load_project(arguments: argparse.Namespace, more: Mapping[str, object] | Non
 
     folder, loaded = load_settings(arguments, more)
     check_own_folder(folder)
-    return Project(folder, loaded.config, os.environ, user_dirs())
+    is_trusted = getattr(arguments, "trust", False)
+    return Project(folder, loaded.config, os.environ, user_dirs(), loaded.requests, is_trusted)
 
 
 def check_own_folder(workspace: Path) -> None:

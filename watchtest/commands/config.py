@@ -95,7 +95,9 @@ WIDEST_COLUMN = 44  # a longer value moves its own comment to the right, but not
 
 def as_text(loaded: LoadedConfig) -> str:
     """Return lines of `key = value   # origin`, which are also a valid config file."""
-    settings = {f"{key} = {_as_toml(value)}": loaded.origins[key] for key, value in _values(loaded)}
+    from watchtest.config.toml_literal import inline
+
+    settings = {f"{key} = {inline(value)}": loaded.origins[key] for key, value in _values(loaded)}
     column = max((len(setting) for setting in settings if len(setting) <= WIDEST_COLUMN), default=0)
     return "\n".join(f"{setting:<{column}}   # {origin}" for setting, origin in settings.items())
 
@@ -124,16 +126,3 @@ def _values(loaded: LoadedConfig) -> list[tuple[str, Any]]:
     lists = [(name, sections.pop(name)) for name in LISTS]
     values = [(f"{name}.{key}", value) for name, section in sections.items() for key, value in section.items()]
     return [*values, *lists]
-
-
-def _as_toml(value: Any) -> str:
-    """Return a value as TOML, tables and lists included."""
-    from watchtest.config.toml_literal import literal
-
-    match value:
-        case dict():
-            return "{" + ", ".join(f"{key} = {_as_toml(each)}" for key, each in value.items()) + "}"
-        case list():
-            return "[" + ", ".join(map(_as_toml, value)) + "]"
-        case _:
-            return literal(value)

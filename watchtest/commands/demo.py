@@ -88,7 +88,10 @@ def _play(engine: EngineName) -> None:
     # In the project's folder, boxes and history are removed together with it.
     own = {"WATCHTEST_CACHE_DIR": str(folder / ".cache"), "WATCHTEST_STATE_DIR": str(folder / ".state")}
     ignore = {"WATCHTEST_WATCH_IGNORE": '[".cache", ".state"]', "WATCHTEST_NOTIFY_DESKTOP": "false"}
-    command = [sys.executable, "-m", "watchtest", "-C", str(folder), "watch", "--plain", "--engine", engine]
+    command = [
+        *(sys.executable, "-P", "-m", "watchtest", "-C", str(folder)),  # -P: nothing of the current folder is imported
+        *("watch", "--plain", "--engine", engine, "--trust"),
+    ]
     watcher = subprocess.Popen(command, env={**os.environ, **own, **ignore}, stdin=subprocess.DEVNULL)
     try:
         _wait_for("passed", folder, watcher, FIRST_LIMIT_S, after=0.0)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from watchtest.commands import add_engine, add_json, load_project, load_settings, print_json
 from watchtest.core.model import BoxInfo, Lane
-from watchtest.core.text import names
+from watchtest.core.text import clean, names
 from watchtest.errors import WatchtestError
 
 if TYPE_CHECKING:
@@ -73,13 +73,30 @@ def _findings(arguments: argparse.Namespace) -> list[Finding]:
         project = load_project(arguments)
     except WatchtestError as error:
         return [*found, Finding("folder", BAD, error.message, error.hint)]
-    checks = {"workspace": _workspace, "box": _box, "history": _history, "notify": _notify}
+    checks = {"trust": _trust, "workspace": _workspace, "box": _box, "history": _history, "notify": _notify}
     for what, check in checks.items():
         try:
             found += check(project)
         except WatchtestError as error:
             found.append(Finding(what, BAD, error.message, error.hint))
     return found
+
+
+def _trust(project: Project) -> list[Finding]:
+    """Report what the project asks of this machine and is not allowed."""
+    from watchtest.commands.trust import requests_of
+    from watchtest.wiring import trust_command
+    from watchtest.workspace.consent import ConsentFile
+
+    requests = requests_of(project)
+    granted = ConsentFile(project.dirs.state, project.workspace).granted()
+    missing = [one for one in requests if one.digest not in granted]
+    if not missing:
+        asked = f"all {len(requests)} requests are allowed" if requests else "the project asks for nothing"
+        return [Finding("trust", GOOD, f"{asked} beyond its container")]
+    hint = f"look at it, then `{trust_command(project)}`"
+    texts = [f"not allowed: {clean(one.line)}" for one in missing]
+    return [*(Finding("trust", WARNING, text) for text in texts[:-1]), Finding("trust", WARNING, texts[-1], hint)]
 
 
 def _git() -> Finding:
@@ -136,10 +153,10 @@ def _repository(project: Project) -> list[Finding]:
 
 
 def _box(project: Project) -> list[Finding]:
-    from watchtest.wiring import choose_provider
+    from watchtest.wiring import choose_engine, provider_of
 
     notes: list[str] = []
-    with closing(choose_provider(project, Lane.SAVE, notes.append)) as provider:
+    with closing(provider_of(project, Lane.SAVE, choose_engine(project, notes.append))) as provider:
         found = [Finding("engine", WARNING, note) for note in notes]
         # First, because it reports what is wrong if the engine does not answer.
         info = provider.inspect()

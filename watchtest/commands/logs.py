@@ -71,13 +71,13 @@ def _show_watcher_log(arguments: argparse.Namespace) -> int:
 
 
 def _show_box_log(arguments: argparse.Namespace) -> int:
-    from watchtest.client.box_access import provider_in_use
+    from watchtest.client.box_access import provider_for_reading
     from watchtest.errors import UsageError
 
     project = load_project(arguments)
     if "/" in (arguments.name or ""):
         raise UsageError(f"logs: {arguments.name}: not a name", hint="`watchtest logs` lists them")
-    with closing(provider_in_use(project, say)) as provider, _cleaned_stdout():
+    with closing(provider_for_reading(project, say)) as provider, _cleaned_stdout():
         folder = f"{provider.home}/logs"
         if arguments.name is None:
             return provider.execute(["/bin/sh", "-c", LIST, "sh", folder], {}, ())

@@ -16,7 +16,9 @@ add_options = start.add_options
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from watchtest.wiring import check_consent
+
     # Wrong settings must fail before the running watcher is stopped.
-    load_project(arguments)
+    check_consent(load_project(arguments))
     stop.run(arguments)
     return start.run(arguments)

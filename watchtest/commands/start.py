@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from watchtest.commands import add_engine, add_trigger, load_project
+from watchtest.commands import add_box, add_trigger, load_project
 from watchtest.errors import ControlError
 
 TRIES = 3
@@ -18,12 +18,13 @@ TRIES = 3
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `watch` that are settings."""
-    add_engine(parser)
+    add_box(parser)
     add_trigger(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.client.background import BackgroundWatcher
+    from watchtest.wiring import check_consent
     from watchtest.workspace.lock import TAKEN
 
     # Report wrong settings here, with the messages of the foreground.
@@ -31,6 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     watcher = BackgroundWatcher(project.workspace)
     for _ in range(TRIES):
         if not watcher.is_watched():
+            check_consent(project)
             started = watcher.start(options(arguments, str(project.workspace)))
             if started is not None:
                 print(f"watching {watcher.folder} in the background: process {started.pid}")
@@ -46,5 +48,6 @@ def options(arguments: argparse.Namespace, workspace: str) -> list[str]:
     """Return the command line of a background watcher with the same flags."""
     config = ["--config", str(arguments.config.absolute())] if arguments.config is not None else []
     engine = ["--engine", arguments.engine] if arguments.engine else []
+    trust = ["--trust"] if arguments.trust else []
     triggers = [word for trigger in arguments.trigger for word in ("--trigger", trigger)]
-    return ["-C", workspace, *config, "watch", "--silent", *engine, *triggers]
+    return ["-C", workspace, *config, "watch", "--silent", *engine, *trust, *triggers]

@@ -15,8 +15,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from watchtest.config.host_reach import HostReach, is_path, limit_above, looser, more_than, other_than, replaces_own
 from watchtest.core.model import EngineName
 from watchtest.runners.registry import KINDS
+from watchtest.workspace.consent import Boxes
 
 PATTERN = "shape"  # the type of errors whose message is written here, not by pydantic
 NOT_TEXT = "must be valid UTF-8 text"
@@ -53,6 +55,9 @@ OnChange = Literal["smart", "restart", "queue"]
 SelectionMode = Literal["affected", "conservative", "all"]
 NotifyMode = Literal["changes", "failures", "all", "off"]
 TerminalNotice = Literal["auto", "bell", "osc9", "osc777", "osc99", "off"]
+
+EXHAUSTS = "the box can use up what your machine needs for itself"
+RUNS_ON_HOST = "the box has no sandbox, so this runs on your machine"
 
 ORDER = "order"  # the error type of two contradicting keys; its context names both
 
@@ -204,10 +209,12 @@ Hook = Annotated[Annotated[Argument, Tag("word")] | Annotated[Texts, Tag("list")
 Value = TypeVar("Value")
 
 
-def key(default: Value, description: str, **limits: Any) -> Value:
-    """Return a field of a section; pydantic checks the limits."""
-    field: Value = Field(default=default, description=description, **limits)
-    return field
+def key(default: Value, description: str, *, reach: HostReach | None = None, **limits: Any) -> Value:
+    """Return a field of a section; pydantic checks the limits. `reach` says which values need the user's consent."""
+    field: Any = Field(default=default, description=description, **limits)
+    field.metadata += [reach] if reach else []
+    attribute: Value = field
+    return attribute
 
 
 class Section(BaseModel):
@@ -232,7 +239,11 @@ class WatchSettings(Section):
     )
     debounce_cap_ms: int = key(1000, "Longest wait while saves keep coming; at least debounce_ms.", ge=0, le=600_000)
     ignore: Texts = key((), "Gitignore-style globs to leave out, in addition to git's own.")
-    include: Texts = key((), "Gitignore-style globs to keep although they are ignored or may hold secrets.")
+    include: Texts = key(
+        (),
+        "Gitignore-style globs to keep although they are ignored or may hold secrets.",
+        reach=HostReach("files that git ignores or that may hold secrets are copied into the box", more_than()),
+    )
     poll: bool = key(False, "Check the files every second, for mounts that send no events.")
     max_file_mb: int = key(512, "Larger files are left out, with a notice.", ge=1, le=4096)
     shrink_guard: bool = key(True, "Ask before a sync that removes more than half of the files.")
@@ -250,31 +261,83 @@ class WatchSettings(Section):
 class BoxSettings(Section):
     """The persistent, isolated environment in which the tests run."""
 
-    engine: EngineName = key("auto", "What runs the box: auto, docker, podman or local.")
+    engine: EngineName = key(
+        "auto",
+        "What runs the box: auto, docker, podman or local.",
+        reach=HostReach(
+            "the tests may run on your machine instead of in a container", looser("podman", "docker", "auto", "local")
+        ),
+    )
     image: Image = key("auto", "Image of the box; auto chooses one that suits the project.")
     dockerfile: WorkspaceFile = key("", "Dockerfile in the workspace to build the image from, unless image names one.")
     workdir: Workdir = key("/workspace", "Folder in the box that holds the code.")
-    user: User = key("", "User in the box, by name or number; empty means the image's own.")
-    python: Argument = key("", "Python in the box that runs the tests; found if empty.")
-    setup: Setup = key("auto", "Shell commands run once in a new box; auto installs the project.")
+    user: User = key(
+        "",
+        "User in the box, by name or number; empty means the image's own.",
+        reach=HostReach("the box runs as another user than the one in your settings", replaces_own),
+    )
+    python: Argument = key(
+        "",
+        "Python in the box that runs the tests; found if empty.",
+        reach=HostReach("watchtest starts this program on your machine", is_path, Boxes.LOCAL),
+    )
+    setup: Setup = key(
+        "auto",
+        "Shell commands run once in a new box; auto installs the project.",
+        reach=HostReach(RUNS_ON_HOST, other_than("auto", []), Boxes.BARE),
+    )
     dependencies: Texts = key(
         DEPENDENCIES, "Globs of the files that setup depends on; it runs again when one of them changes."
     )
     setup_timeout_s: Seconds = key(900.0, "Time limit of setup in seconds.")
     environment: Variables = key(
-        PROXIES, "Names of the host's environment variables to pass into the box; no others are."
+        PROXIES,
+        "Names of the host's environment variables to pass into the box; no others are.",
+        reach=HostReach("the box gets the values of these variables of your environment", more_than(PROXIES)),
     )
-    ca: Certificates = key("auto", "Certificates the box trusts: auto (the host's), off or a path.")
-    network: Network = key("on", "Network of the box: on, off or setup (only while setup runs).")
-    sandbox: Sandbox = key("auto", "Run the local box in bubblewrap: auto (where it works), on or off.")
-    ports: Ports = key((), "Ports of the box that can be reached from this machine only.")
+    ca: Certificates = key(
+        "auto",
+        "Certificates the box trusts: auto (the host's), off or a path.",
+        reach=HostReach("this file of your machine is copied into the box", other_than("auto", "off")),
+    )
+    network: Network = key(
+        "on",
+        "Network of the box: on, off or setup (only while setup runs).",
+        reach=HostReach("the box reaches a network that your settings forbid", looser("off", "setup", "on")),
+    )
+    sandbox: Sandbox = key(
+        "auto",
+        "Run the local box in bubblewrap: auto (where it works), on or off.",
+        reach=HostReach(
+            "setup and tests run on your machine, as you, without a sandbox", looser("on", "auto", "off"), Boxes.LOCAL
+        ),
+    )
+    ports: Ports = key(
+        (),
+        "Ports of the box that can be reached from this machine only.",
+        reach=HostReach("these ports of your machine lead into the box", more_than()),
+    )
     cache: bool = key(True, "Keep the downloads of pip, uv, npm, cargo and go for the next box.")
-    memory: Size = key("auto", "Memory limit: auto (a share of the machine's), such as 4g, or empty for no limit.")
-    cpus: Processors = key("auto", "CPU limit: auto (a bit less than the machine has), a number, or 0 for no limit.")
-    pids: Processes = key(
-        "auto", "Maximum number of processes and threads: auto (derived from the machine), or 0 for no limit."
+    memory: Size = key(
+        "auto",
+        "Memory limit: auto (a share of the machine's), such as 4g, or empty for no limit.",
+        reach=HostReach(EXHAUSTS, limit_above("16g")),
     )
-    hardened: bool = key(False, "Drop every capability; requires a user other than root.")
+    cpus: Processors = key(
+        "auto",
+        "CPU limit: auto (a bit less than the machine has), a number, or 0 for no limit.",
+        reach=HostReach(EXHAUSTS, limit_above(4096)),
+    )
+    pids: Processes = key(
+        "auto",
+        "Maximum number of processes and threads: auto (derived from the machine), or 0 for no limit.",
+        reach=HostReach(EXHAUSTS, limit_above(4096)),
+    )
+    hardened: bool = key(
+        False,
+        "Drop every capability; requires a user other than root.",
+        reach=HostReach("the box keeps capabilities that your settings drop", looser(True, False)),
+    )
 
 
 class RunnerSettings(Section):
@@ -317,7 +380,11 @@ class NotifySettings(Section):
     terminal: TerminalNotice = key(
         "auto", "Fallback if the desktop cannot be reached: auto, bell, osc9, osc777, osc99 or off."
     )
-    hook: Hook = key("", "Shell command, or list of arguments, run on this machine with each notice as JSON on stdin.")
+    hook: Hook = key(
+        "",
+        "Shell command, or list of arguments, run on this machine with each notice as JSON on stdin.",
+        reach=HostReach("this command runs on your machine with each notification", other_than("", [])),
+    )
 
 
 class HistorySettings(Section):
@@ -332,7 +399,11 @@ class HistorySettings(Section):
 class ApiSettings(Section):
     """How programs reach the watcher, besides its Unix socket."""
 
-    listen: Loopback = key("", 'Loopback TCP address like "127.0.0.1:7357", protected by a token; empty means none.')
+    listen: Loopback = key(
+        "",
+        'Loopback TCP address like "127.0.0.1:7357", protected by a token; empty means none.',
+        reach=HostReach("this port of your machine accepts requests for the watcher", other_than("")),
+    )
 
 
 class ReadySettings(Section):
@@ -421,10 +492,12 @@ class Config(Section):
     history: HistorySettings = HistorySettings()
     api: ApiSettings = ApiSettings()
     runners: Annotated[tuple[RunnerEntry, ...], Field(strict=False)] = key(
-        (), "Test tools to run instead of the detected ones."
+        (), "Test tools to run instead of the detected ones.", reach=HostReach(RUNS_ON_HOST, other_than([]), Boxes.BARE)
     )
     services: Annotated[tuple[ServiceSettings, ...], Field(strict=False)] = key(
-        (), "Programs that run in the box alongside the tests."
+        (),
+        "Programs that run in the box alongside the tests.",
+        reach=HostReach(RUNS_ON_HOST, other_than([]), Boxes.BARE),
     )
 
     @field_validator("runners", "services")
@@ -452,6 +525,12 @@ SECTIONS: Mapping[str, type[Section]] = {
 def keys() -> Mapping[str, FieldInfo]:
     """Return every key by its dotted name, in the order of config.toml."""
     return {f"{name}.{key}": field for name, kind in SECTIONS.items() for key, field in kind.model_fields.items()}
+
+
+def host_reaches() -> Mapping[str, HostReach]:
+    """Return how each key reaches the host, for those that can."""
+    fields = {**keys(), **{name: Config.model_fields[name] for name in LISTS}}
+    return {name: reach for name, field in fields.items() for reach in field.metadata if isinstance(reach, HostReach)}
 
 
 def json_schema() -> dict[str, Any]:

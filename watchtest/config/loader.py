@@ -9,20 +9,21 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
-from typing import BinaryIO, Literal, get_args
+from typing import Any, BinaryIO, Literal, get_args
 
-from watchtest.config.keys import LISTS, SECTIONS, Config, keys
+from watchtest.config.keys import LISTS, SECTIONS, Config, host_reaches, keys
 from watchtest.config.problems import ConfigProblem, contradictions_in, problems_in, suggestion
 from watchtest.config.toml_lines import lines_of_keys
-from watchtest.config.toml_literal import dotted, literal, read_literal, shortened
+from watchtest.config.toml_literal import dotted, inline, literal, read_literal
 from watchtest.core.events import Event, SourceChanged
 from watchtest.core.state import State
 from watchtest.errors import ConfigError, WatchtestError
+from watchtest.workspace.consent import HostRequest
 from watchtest.workspace.folder import FOLDER, OwnFolder, open_regular
 from watchtest.workspace.user_dirs import UserDirs
 
@@ -43,6 +44,10 @@ class Project:
     config: Config
     environ: Mapping[str, str]
     dirs: UserDirs
+    requests: tuple[HostRequest, ...] = ()
+    """What the files of the workspace ask of the host."""
+    is_trusted: bool = False
+    """The user allows all of that, for this command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,8 @@ class LoadedConfig:
     origins: Mapping[str, SettingOrigin]
     file: Path | None
     user_file: Path | None
+    requests: tuple[HostRequest, ...] = ()
+    """What `file` asks of the host, unless the user has named that file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +126,13 @@ def load(
     user, user_file = _first_found([(user_path, str(user_path))] if user_path else [], "user", lines)
     if explicit is None:
         candidates = [(workspace / name, name) for name in WORKSPACE_FILES]
-        own, own_file = _first_found(candidates, "workspace", lines)
+        own, own_file = _first_found(candidates, "workspace", lines, inside=workspace)
     else:
         own, own_file = _explicit(workspace, explicit, lines)
     layers = [layer for layer in (user, own, _environment_layer(environ), _flag_layer(flags)) if layer]
-    foreign = _user_only_problems(own, user_path) if own and explicit is None else []
-    config, origins = _resolved(layers, lines, foreign)
-    return LoadedConfig(config, MappingProxyType(origins), own_file, user_file)
+    config, origins = _resolved(layers, lines)
+    requests = tuple(_host_requests(own, user, origins)) if own and explicit is None else ()
+    return LoadedConfig(config, MappingProxyType(origins), own_file, user_file, requests)
 
 
 def check_text(text: str, file: str) -> list[str]:
@@ -135,24 +142,33 @@ def check_text(text: str, file: str) -> list[str]:
         layer = _content_layer(text.encode("utf-8", "surrogatepass"), "workspace", file)
         if layer is None:
             raise ConfigError(f"{file}: {NO_TABLE}")
-        _resolved([layer], [], _user_only_problems(layer, None))
+        _resolved([layer], [])
     except ConfigError as error:
         return error.message.split("\n")
     return []
 
 
 def _first_found(
-    candidates: Iterable[tuple[Path, str]], name: LayerName, lines: list[str]
+    candidates: Iterable[tuple[Path, str]], name: LayerName, lines: list[str], inside: Path | None = None
 ) -> tuple[Layer | None, Path | None]:
+    """Return the first layer that exists, and its file, which must lie `inside` this folder."""
     for path, place in candidates:
         try:
             layer = _file_layer(path, name, place)
+            if layer and inside is not None:
+                _check_inside(path, place, inside)
         except ConfigError as error:
             lines.append(error.message)
             return None, path
         if layer:
             return layer, path
     return None, None
+
+
+def _check_inside(path: Path, place: str, folder: Path) -> None:
+    real = Path(os.path.realpath(path))
+    if not real.is_relative_to(os.path.realpath(folder)):
+        raise ConfigError(f"{place}: a link to {real}, outside the project; replace it by a file, or use --config")
 
 
 def _explicit(workspace: Path, path: Path, lines: list[str]) -> tuple[Layer | None, Path]:
@@ -289,23 +305,30 @@ def _flag_layer(flags: Mapping[str, object]) -> Layer:
     return Layer("flag", "command line", data)
 
 
-def _user_only_problems(own: Layer, user_path: Path | None) -> list[str]:
-    """Report settings that only the user may make: a project must not run commands outside the box."""
-    notify = own.data.get("notify")
-    hook = notify.get("hook") if isinstance(notify, Mapping) else None
-    if not hook:
-        return []
-    yours = f"{user_path} or " if user_path else ""
-    where = f"{own.place}: {dotted((*own.root, 'notify', 'hook'))} = {shortened(hook)}"
-    why = "runs on your machine, not in the box, so a project must not set it"
-    return [f"{where}: {why}; move it to {yours}WATCHTEST_NOTIFY_HOOK"]
+def _host_requests(own: Layer, user: Layer | None, origins: Mapping[str, SettingOrigin]) -> Iterator[HostRequest]:
+    """Yield the settings of the workspace's own file that go beyond those of the user, and that no flag overrides."""
+    for name, reach in host_reaches().items():
+        path = name.split(".")
+        if origins[name].layer != own.name:
+            continue
+        value, default = _value_at(own.data, path), () if name in LISTS else keys()[name].default
+        if reach.goes_beyond(value, _value_at(user.data if user else {}, path, default)):
+            yield HostRequest(name, inline(value), str(origins[name]), reach.why, reach.boxes)
 
 
-def _resolved(layers: Sequence[Layer], lines: list[str], foreign: list[str]) -> tuple[Config, dict[str, SettingOrigin]]:
+def _value_at(data: Mapping[str, Any], path: Sequence[str], default: object = None) -> Any:
+    value: Any = data
+    for part in path:
+        if part not in value:
+            return default
+        value = value[part]
+    return value
+
+
+def _resolved(layers: Sequence[Layer], lines: list[str]) -> tuple[Config, dict[str, SettingOrigin]]:
     """Combine the layers. Raises ConfigError if one has a problem, or if they contradict each other."""
     for layer in layers:
         lines += layer.problems()
-    lines += foreign
     if lines:
         raise ConfigError("\n".join(lines))
     data, origins = _merge(layers)

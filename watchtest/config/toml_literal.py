@@ -27,6 +27,17 @@ def literal(value: object) -> str:
             return repr(value)
 
 
+def inline(value: object) -> str:
+    """Format a checked value in full, with tables and lists."""
+    match value:
+        case Mapping():
+            return "{" + ", ".join(f"{dotted([key])} = {inline(each)}" for key, each in value.items()) + "}"
+        case list() | tuple():
+            return "[" + ", ".join(map(inline, value)) + "]"
+        case _:
+            return literal(value)
+
+
 def read_literal(text: str) -> object | None:
     """Parse a single TOML value. Returns None if the text is anything else."""
     try:

@@ -52,12 +52,13 @@ class Address:
 
 
 def current_context(environ: Mapping[str, str], home: Path) -> Address | None:
-    """Return the address of the chosen Docker context; None is the default one, this machine's own engine."""
+    """Return the address of the chosen Docker context; None if none is chosen: this machine's own engine."""
     folder = Path(environ.get("DOCKER_CONFIG") or home / ".docker")
     chosen = environ.get("DOCKER_CONTEXT", "")
     name = chosen or str(_json(folder / "config.json").get("currentContext") or DEFAULT_CONTEXT)
     if name == DEFAULT_CONTEXT:
-        return None
+        named = Address(f"unix://{DOCKER_SOCKET}", 'the context "default" (DOCKER_CONTEXT)', "docker", is_named=True)
+        return named if chosen and os.name != "nt" else None
     identity = hashlib.sha256(name.encode()).hexdigest()
     endpoints = _json(folder / "contexts" / "meta" / identity / "meta.json").get("Endpoints")
     endpoint = endpoints.get("docker") if isinstance(endpoints, dict) else None
@@ -105,6 +106,10 @@ def _json(file: Path) -> Mapping[str, Any]:
 def addresses(environ: Mapping[str, str], choice: EngineChoice) -> Iterator[Address]:
     """Yield every address to try, in order. Sockets that do not exist are left out."""
     home = Path(environ.get("HOME") or Path.home())
+    is_docker_named = environ.get("DOCKER_HOST") or environ.get("DOCKER_CONTEXT")
+    if choice == "auto" and environ.get("CONTAINER_HOST") and not is_docker_named:
+        yield from _podman(environ, home)
+        return
     if choice != "podman":
         yield from _docker(environ, home)
     if choice != "docker":

@@ -17,7 +17,7 @@ from docker.transport import UnixHTTPAdapter
 from watchtest.boxes.docker.engine_addresses import ENGINE_NAMES, Address, EngineChoice, EngineKind, addresses
 from watchtest.boxes.docker.engine_errors import connection_error
 from watchtest.boxes.docker.ssh_relay import SshRelay
-from watchtest.errors import EngineError
+from watchtest.errors import EngineError, NoEngine
 
 API_LIMIT_S = 60
 FIRST_ANSWER_LIMIT_S = 10
@@ -53,7 +53,10 @@ class Engine:
 
 
 def find_engine(environ: Mapping[str, str], choice: EngineChoice = "auto") -> Engine:
-    """Return the first engine that answers. An engine that the user named must answer; usual sockets are optional."""
+    """Return the first engine that answers. An engine that the user named must answer; usual sockets are optional.
+
+    Raises NoEngine only if the user named none.
+    """
     failures: list[EngineError] = []
     for address in addresses(environ, choice):
         try:
@@ -65,13 +68,18 @@ def find_engine(environ: Mapping[str, str], choice: EngineChoice = "auto") -> En
             continue
         if choice == "podman" and engine.kind != "podman":
             engine.close()
+            if address.is_named:
+                raise EngineError(
+                    f"the engine at {address.url} ({address.found_by}) is {ENGINE_NAMES[engine.kind]}, not podman",
+                    hint="name podman's address there, or choose --engine docker",
+                )
             continue
         return replace(engine, skipped=tuple(failure.message for failure in failures))
     if failures:
-        raise failures[0]
+        raise NoEngine(failures[0].message, hint=failures[0].hint) from failures[0]
     name = "Docker or podman" if choice == "auto" else ENGINE_NAMES[choice]
     variables = VARIABLES[choice]
-    raise EngineError(
+    raise NoEngine(
         f"no {name} engine answers: there is none at the usual sockets, and {' and '.join(variables)} "
         f"{'is' if len(variables) == 1 else 'are'} not set",
         hint=_how_to_start(choice),

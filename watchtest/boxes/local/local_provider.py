@@ -32,6 +32,7 @@ from watchtest.errors import BoxError, ConfigError, UsageError
 
 PROBE_LIMIT_S = 30.0
 END_LIMIT_S = 2.0
+UNWANTED = 'box.sandbox = "off"'
 STDERR_LIMIT = 8 * 1024
 PYTHON_FOLDERS = """
 import json, sys
@@ -352,6 +353,12 @@ class LocalProvider:
         )
 
 
+def sandbox_lack(sandbox: str, environ: Mapping[str, str]) -> str:
+    """Return why a local box with this box.sandbox has no sandbox; "" if it has one."""
+    found = NoBubblewrap(UNWANTED) if sandbox == "off" else bubblewrap.find_bubblewrap(environ)
+    return found.reason if isinstance(found, NoBubblewrap) else ""
+
+
 def _choose_sandbox(spec: LocalSpec, environ: Mapping[str, str]) -> Bubblewrap | NoBubblewrap:
     """Choose the sandbox for box.sandbox and box.network; raise if they cannot be satisfied here."""
     if spec.network == "setup":
@@ -360,8 +367,7 @@ def _choose_sandbox(spec: LocalSpec, environ: Mapping[str, str]) -> Bubblewrap |
             hint='use a container engine (box.engine), or box.network = "on" or "off"',
         )
     is_offline, is_off = spec.network == "off", spec.sandbox == "off"
-    unwanted = NoBubblewrap('box.sandbox = "off"')
-    found = unwanted if is_off else bubblewrap.find_bubblewrap(environ, is_offline=is_offline)
+    found = NoBubblewrap(UNWANTED) if is_off else bubblewrap.find_bubblewrap(environ, is_offline=is_offline)
     if isinstance(found, Bubblewrap):
         return found
     if is_offline:

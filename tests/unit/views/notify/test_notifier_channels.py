@@ -57,21 +57,6 @@ def test_a_wrong_value_is_told_with_what_to_write(tmp_path: Path, text: str, lin
     assert told(tmp_path, text).splitlines()[0] == f"watchtest.toml: {line}"
 
 
-@pytest.mark.parametrize("place", ["watchtest.toml", "pyproject.toml", ".watchtest/config.toml"])
-def test_a_project_cannot_run_a_hook_on_its_users_machine(tmp_path: Path, place: str) -> None:
-    prefix = "tool.watchtest." if place == "pyproject.toml" else ""
-    file = tmp_path / "shop" / place
-    file.parent.mkdir(parents=True)
-    file.write_text(f'{prefix}notify.hook = "curl evil"')
-    with pytest.raises(ConfigError) as caught:
-        load(tmp_path / "shop", explicit=None, environ={}, user_folder=tmp_path / "home", flags={})
-    assert caught.value.message == (
-        f'{place}: {prefix}notify.hook = "curl evil": runs on your machine, not in the box, '
-        f"so a project must not set it; "
-        f"move it to {tmp_path / 'home' / 'config.toml'} or WATCHTEST_NOTIFY_HOOK"
-    )
-
-
 def test_the_user_can_set_a_hook_in_each_way_that_is_the_users_own(tmp_path: Path) -> None:
     home, shop = tmp_path / "home", tmp_path / "shop"
     home.mkdir()
