@@ -6,8 +6,10 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
+import docker
 import pytest
 from support.projects import MakeProject, end
 from support.terminal import Terminal
@@ -185,3 +187,34 @@ def test_on_a_terminal_the_user_is_asked_and_no_is_the_default(cloned: Project) 
         assert "TOKEN" not in rows, "what was allowed is not asked again"
         terminal.press("C-c")
         terminal.shows("left with code 130")
+
+
+@pytest.mark.docker
+def test_a_hostile_devcontainer_gets_a_plain_container_and_nothing_of_the_host(docker_project: Project) -> None:
+    project = docker_project
+    outside = project.around / "secret"
+    outside.write_text("SECRET")
+    image = project.environ.pop("WATCHTEST_BOX_IMAGE")
+    project.save("test_it.py", f"import os\n\ndef test_it():\n    assert not os.path.exists({str(outside)!r})\n")
+    project.save("Dockerfile", f"FROM {image}\nCOPY . /context\n")
+    (project.root / "leak").symlink_to(outside)
+    (project.root / "folder").symlink_to(project.around)
+    settings = {
+        "build": {"dockerfile": "../Dockerfile", "context": ".."},
+        "initializeCommand": f"touch {ran(project)}",
+        "runArgs": ["--privileged", "--network=host", "-v", "/:/host"],
+        "mounts": [f"source={project.around},target={project.around},type=bind"],
+        "privileged": True,
+        "capAdd": ["SYS_ADMIN"],
+        "containerEnv": {"TOKEN": "${localEnv:TOKEN}"},
+    }
+    project.save(".devcontainer/devcontainer.json", json.dumps(settings))
+    watcher = project.watch(env={"TOKEN": "SECRET"})
+    watcher.wait_for_verdict("passed", limit_s=120)
+    with closing(docker.from_env(environment=project.environ)) as client:
+        found = client.api.inspect_container(project.container())
+    host = found["HostConfig"]
+    assert (host["Privileged"], host["CapAdd"], host["NetworkMode"] == "host") == (False, None, False)
+    assert {mount["Type"] for mount in found["Mounts"]} <= {"volume"}
+    assert "SECRET" not in project.in_container("sh", "-c", "env; cat /context/leak /context/folder/* 2>&1 || true")
+    assert not ran(project).exists()
