@@ -91,7 +91,7 @@ def test_commands_that_only_look_need_no_consent_and_run_nothing(cloned: Project
     del cloned.environ["WATCHTEST_BOX_SETUP"], cloned.environ["WATCHTEST_BOX_SANDBOX"]
     for words in ("config show", "history list", "help security", "logs", "trust --show", "ps"):
         done = cloned.command(*words.split())
-        assert "asks for access" not in done.stderr
+        assert "consent" not in done.stderr
         assert done.returncode == 0, (words, done.stderr)
     doctor = cloned.command("doctor", "--json")
     [*_, last] = [row for row in json.loads(doctor.stdout) if row["what"] == "trust"]

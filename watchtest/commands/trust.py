@@ -11,6 +11,8 @@ and allow them as they are now. If one of them changes, you are asked again. You
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -84,9 +86,18 @@ def is_granted_now(error: WorkspaceError) -> bool:
     assert isinstance(error, NeedsConsent)
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    sys.stderr.write(f"{clean(error.message)}\n\nAllow this in {clean(str(error.file.workspace))}? [y/N] ")
+    question = f"{clean(error.message)}\n\nAllow this in {clean(str(error.file.workspace))}? [y/N] "
+    if not _fits(question, shutil.get_terminal_size()):
+        return False  # a part that has scrolled away would be allowed unseen
+    sys.stderr.write(question)
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in YES:
         raise WorkspaceError("not allowed, so nothing was run", hint=error.hint)
     error.file.grant(error.requests, time.time())
     return True
+
+
+def _fits(text: str, screen: os.terminal_size) -> bool:
+    """Return whether all of the text is visible at once; a character may take two columns."""
+    rows = sum(1 + 2 * len(line) // max(screen.columns, 1) for line in text.splitlines())
+    return rows <= screen.lines

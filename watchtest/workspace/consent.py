@@ -135,7 +135,7 @@ class NeedsConsent(WorkspaceError):
     def __init__(self, requests: Sequence[HostRequest], file: ConsentFile, command: str) -> None:
         listed = "".join(f"\n  {request}" for request in requests)
         super().__init__(
-            f"this project asks for access to your machine beyond its container:{listed}",
+            f"this reaches beyond a container, so it needs your consent:{listed}",
             hint=f"to allow this: `{command}`; for a single command: --trust; or make it a setting of your own",
         )
         self.requests = requests
