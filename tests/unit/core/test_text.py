@@ -88,6 +88,6 @@ def test_durations_are_short(seconds: float, said: str) -> None:
 
 def test_harmless_text_of_many_lines_is_told_from_the_rest_quickly() -> None:
     text = "a line of ärger\twith a tab\n" * 400_000
-    began = time.perf_counter()
+    began = time.process_time()
     assert clean(text) == text
-    assert time.perf_counter() - began < 0.5  # a regular expression would take seconds on it
+    assert time.process_time() - began < 0.5  # a regular expression would take seconds on it
