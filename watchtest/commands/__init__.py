@@ -94,19 +94,16 @@ def check_wait(arguments: argparse.Namespace) -> None:
         arguments.parser.error("argument --timeout: needs --wait")
 
 
-def add_engine(parser: argparse.ArgumentParser) -> None:
+def add_engine(parser: argparse.ArgumentParser, *, opens_box: bool = True) -> None:
+    """Add --engine, and --trust for a command that may create a box or run something in it."""
     from typing import get_args
 
     from watchtest.core.model import EngineName
 
     parser.add_argument("--engine", choices=get_args(EngineName), help="engine to use, instead of box.engine")
-
-
-def add_box(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the commands that may create a box."""
-    add_engine(parser)
-    text = "allow what the project's settings ask of this machine, for this command only (see `watchtest trust`)"
-    parser.add_argument("--trust", action="store_true", help=text)
+    if opens_box:
+        text = "allow what the project's settings ask of this machine, for this command only (see `watchtest trust`)"
+        parser.add_argument("--trust", action="store_true", help=text)
 
 
 def add_trigger(parser: argparse.ArgumentParser) -> None:

@@ -62,7 +62,9 @@ STEPS = (
     ("Now the bug is fixed and shop.py is saved again.", SHOP, "passed", "Green"),
 )
 
-add_options = add_engine
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_engine(parser, opens_box=False)
 
 
 def run(arguments: argparse.Namespace) -> int:

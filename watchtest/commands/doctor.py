@@ -46,7 +46,7 @@ class Finding:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
-    add_engine(parser)
+    add_engine(parser, opens_box=False)
 
 
 def run(arguments: argparse.Namespace) -> int:

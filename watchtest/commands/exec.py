@@ -15,7 +15,7 @@ import secrets
 from contextlib import closing
 from pathlib import PurePosixPath
 
-from watchtest.commands import add_box, load_project, say
+from watchtest.commands import add_engine, load_project, say
 from watchtest.errors import BoxError, UsageError
 
 # Sends the output to where `watchtest logs` finds it; the command then replaces the shell.
@@ -28,7 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-d", "--detach", action="store_true", help=text)
     text = "the command and its arguments, after two dashes"
     parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD…", help=text)
-    add_box(parser)
+    add_engine(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from watchtest.client.status_file import read_status
-from watchtest.commands import add_box, load_project, say
+from watchtest.commands import add_engine, load_project, say
 from watchtest.core.model import Lane, Result, RunState
 from watchtest.core.text import age, one_line, tests
 from watchtest.errors import BoxError, WorkspaceError
@@ -43,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--staged", action="store_true", help="test what is staged (the default)")
     which.add_argument("--commit", metavar="REV", help="test this commit")
-    add_box(parser)
+    add_engine(parser)
     parser.add_argument("--timeout", type=float, default=600.0, metavar="S", help="seconds to wait (default: 600)")
 
 

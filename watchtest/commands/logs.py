@@ -32,7 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "number of lines to show (default: 100)"
     parser.add_argument("-n", "--lines", type=_count, default=100, metavar="N", help=text)
     parser.add_argument("-f", "--follow", action="store_true", help="keep printing as the log grows")
-    add_engine(parser)
+    add_engine(parser, opens_box=False)
 
 
 def _count(text: str) -> int:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import argparse
 from contextlib import closing
 
-from watchtest.commands import add_box, load_project, say
+from watchtest.commands import add_engine, load_project, say
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     text = "also delete the snapshot, saved environments and caches, so that setup runs again"
     parser.add_argument("--environment", action="store_true", help=text)
-    add_box(parser)
+    add_engine(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

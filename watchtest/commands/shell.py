@@ -10,11 +10,11 @@ from __future__ import annotations
 import argparse
 import sys
 
-from watchtest.commands import add_box, load_project, say
+from watchtest.commands import add_engine, load_project, say
 from watchtest.errors import UsageError
 
 SHELL = "command -v bash >/dev/null 2>&1 && exec bash; exec sh"
-add_options = add_box
+add_options = add_engine
 
 
 def run(arguments: argparse.Namespace) -> int:

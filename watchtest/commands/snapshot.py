@@ -11,9 +11,9 @@ from __future__ import annotations
 import argparse
 from contextlib import closing
 
-from watchtest.commands import add_box, load_project, say
+from watchtest.commands import add_engine, load_project, say
 
-add_options = add_box
+add_options = add_engine
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from watchtest.commands import add_box, add_trigger, load_project
+from watchtest.commands import add_engine, add_trigger, load_project
 from watchtest.errors import ControlError
 
 TRIES = 3
@@ -18,7 +18,7 @@ TRIES = 3
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `watch` that are settings."""
-    add_box(parser)
+    add_engine(parser)
     add_trigger(parser)
 
 

@@ -34,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--show", action="store_true", help="show the requests; allow nothing")
     what.add_argument("--revoke", action="store_true", help="take back everything that was allowed in this project")
     add_json(parser)
-    add_engine(parser)
+    add_engine(parser, opens_box=False)
 
 
 def run(arguments: argparse.Namespace) -> int:

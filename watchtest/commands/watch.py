@@ -15,7 +15,7 @@ import logging
 import os
 
 from watchtest import __version__
-from watchtest.commands import add_box, add_trigger, load_project, print_json
+from watchtest.commands import add_engine, add_trigger, load_project, print_json
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "print the JSON Schema of these objects and exit"
     form.add_argument("--json-lines-schema", action="store_true", help=text)
     form.add_argument("--silent", action="store_true", help="print nothing; for services, which have the log")
-    add_box(parser)
+    add_engine(parser)
     add_trigger(parser)
 
 

@@ -353,12 +353,6 @@ class LocalProvider:
         )
 
 
-def sandbox_lack(sandbox: str, environ: Mapping[str, str]) -> str:
-    """Return why a local box with this box.sandbox has no sandbox; "" if it has one."""
-    found = NoBubblewrap(UNWANTED) if sandbox == "off" else bubblewrap.find_bubblewrap(environ)
-    return found.reason if isinstance(found, NoBubblewrap) else ""
-
-
 def _choose_sandbox(spec: LocalSpec, environ: Mapping[str, str]) -> Bubblewrap | NoBubblewrap:
     """Choose the sandbox for box.sandbox and box.network; raise if they cannot be satisfied here."""
     if spec.network == "setup":
@@ -381,3 +375,9 @@ def _choose_sandbox(spec: LocalSpec, environ: Mapping[str, str]) -> Bubblewrap |
             hint=found.hint or 'set box.sandbox = "auto" to run without a sandbox',
         )
     return found
+
+
+def sandbox_lack(sandbox: str, environ: Mapping[str, str]) -> str:
+    """Return why a local box with this box.sandbox has no sandbox; "" if it has one."""
+    found = NoBubblewrap(UNWANTED) if sandbox == "off" else bubblewrap.find_bubblewrap(environ)
+    return found.reason if isinstance(found, NoBubblewrap) else ""
