@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from watchtest.control.run_reports import PastRuns
 from watchtest.control.server import ControlServer, TcpEndpoint
 from watchtest.core.events import EVERYTHING, Event, NoteAdded, RunRequested, SourceChanged
 from watchtest.core.model import Lane, OnChange, Policy, Result, RunState
-from watchtest.core.state import AuditSchedule, LaneSettings, LaneState, State
+from watchtest.core.state import AuditSchedule, Idle, LaneSettings, LaneState, State
 from watchtest.core.text import encodable, timestamp
 from watchtest.errors import UsageError, WatchtestError
 from watchtest.history.queries.run_queries import last_full_results
@@ -48,8 +48,8 @@ from watchtest.views.lines.json_lines import JsonLines
 from watchtest.views.lines.plain_lines import PlainLines, log_event
 from watchtest.views.notify.notifier import build_notifier
 from watchtest.views.notify.terminal_channel import NotificationRelay
-from watchtest.views.status.status_words import SIGNS
 from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
+from watchtest.views.status.stop_record import record_file
 from watchtest.workspace.folder import FOLDER
 from watchtest.workspace.shrink_guard import has_consent
 
@@ -131,9 +131,8 @@ async def run_watcher(
         await keeper.close(last)
     if leaving.dashboard is not None:
         # The dashboard's screen is gone; print the verdict where it stays visible.
-        knowledge = last.top.knowledge
-        line = f"{SIGNS[knowledge.verdict]} {words.verdict(knowledge)}\n"
-        sys.stdout.write(encodable(line, sys.stdout.encoding))
+        line = words.standing(replace(last.top, activity=Idle()))
+        sys.stdout.write(encodable(f"{line}\n", sys.stdout.encoding))
     return exit_codes.INTERRUPTED if leaving.is_interrupted else exit_code(last, show.once)
 
 
@@ -217,7 +216,13 @@ async def _enter_views(
         views.append(View(stack.enter_context(recorder).show))
         backend.flaky = lambda: recorder.flaky
     status = stack.enter_context(
-        StatusFile(project.workspace / FOLDER, writer_of_this_process(__version__), on_problem=say, flaky=backend.flaky)
+        StatusFile(
+            project.workspace / FOLDER,
+            writer_of_this_process(__version__),
+            on_problem=say,
+            flaky=backend.flaky,
+            stop_record=record_file(project.dirs.state, project.workspace),
+        )
     )
     views.append(View(lambda _before, after, _event: status.show(after, time.time()), status.tick))
     relay = NotificationRelay()

@@ -16,12 +16,19 @@ from watchtest.agent.in_pytest.pytest_command import NO_PYTEST, WARM_NOT_READY
 from watchtest.boxes import protocols
 from watchtest.boxes.channel import FREE_DISK_HINT
 from watchtest.boxes.environment import Environment
-from watchtest.core.events import Post, StartRun, TestsCollected, TestsEnded
+from watchtest.core.events import ConfirmationBegan, Post, StartRun, TestsCollected, TestsEnded
 from watchtest.core.file_order import file_order
 from watchtest.core.model import All, Execution, Only, Result, Run, Selection, Snapshot, StopReason
 from watchtest.core.text import names
 from watchtest.core.verdict import PYTEST_NO_TESTS, judge
-from watchtest.core.warm_check import confirms, doubtful_tests, passes_again, red_only_when_warm, with_confirmed
+from watchtest.core.warm_check import (
+    confirms,
+    doubtful_tests,
+    passes_again,
+    red_only_when_warm,
+    red_tests,
+    with_confirmed,
+)
 from watchtest.errors import ChannelLost, DiskFull, RunnerError, RunOverdue
 from watchtest.runners.merge import merge
 from watchtest.runners.python import PytestReader, PytestRunner, PythonRunner, UnittestRunner
@@ -304,6 +311,7 @@ class TestExecutor:
         if tests == () or warm.stopped is not None:
             return warm
         log.info("run %s: %s again in a fresh process", context.run.id, "all" if tests is None else f"{len(tests)}")
+        context.post(ConfirmationBegan(context.run.lane, time.time(), context.run.id, len(red_tests(warm)) or 1))
         if tests is not None:
             some = replace(command, tests=tests, is_warm=False)
             cold, _ = await self._run_job(some, PytestReader(), context, runner.env, is_check=True)

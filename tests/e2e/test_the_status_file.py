@@ -134,3 +134,72 @@ def test_status_needs_neither_a_watcher_nor_an_engine(project: Project) -> None:
     assert done.returncode == 2
     assert "this workspace has never been watched" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+GREEN = "def test_it():\n    pass\n"
+RED = "def test_it():\n    assert 1 == 2\n"
+FORMS = ((), ("--line",), ("--json",))
+
+
+def shown(project: Project) -> list[tuple[int, bool]]:
+    """Return the exit code of each form of `status`, and whether it looks green."""
+    done = [project.command("status", *form) for form in FORMS]
+    return [(each.returncode, "✔" in each.stdout or '"green"' in each.stdout) for each in done]
+
+
+def test_without_a_watcher_green_is_about_the_code_as_it_is(project: Project, tmp_path: Path) -> None:
+    project.save("test_it.py", GREEN)
+    watcher = project.watch()
+    watcher.wait_for_verdict("passed")
+    assert shown(project) == [(0, True)] * 3
+    assert watcher.stop() == 0
+    assert shown(project) == [(0, True), (1, False), (0, True)], "a prompt compares nothing"
+    project.save("test_it.py", RED)
+    assert shown(project) == [(1, False)] * 3
+    changed = project.command("status").stdout
+    assert changed.startswith("? the code has changed since (1 file: test_it.py) · last: passed 1 test · ")
+    project.save("test_it.py", GREEN)
+    assert shown(project)[0] == (0, True)
+    (project.root / "data").mkdir()
+    assert shown(project)[0] == (1, False), "git knows no empty folders, but tests do"
+    (project.root / "data").rmdir()
+    status = project.root / ".watchtest" / "status.json"
+    forged = json.loads(status.read_text())
+    forged["known_counts"]["passed"] = forged["lanes"]["save"]["known_counts"]["passed"] = 99
+    status.write_text(json.dumps(forged))
+    assert shown(project) == [(1, False)] * 3, "this is not what the watcher has left"
+
+
+def test_a_status_that_came_with_the_repository_is_never_green(project: Project) -> None:
+    project.save("test_it.py", GREEN)
+    watcher = project.watch()
+    watcher.wait_for_verdict("passed")
+    live = watcher.status
+    assert watcher.stop() == 0
+    stopped = json.loads((project.root / ".watchtest" / "status.json").read_text())
+    for document in (live, {**stopped, "colour": "green", "doubt": None}):
+        place = project.root.parent / f"clone {document['activity']}"
+        clone = Project(place, project.around, project.kind, project.environ, has_boxes=False)
+        (clone.root / ".watchtest").mkdir(parents=True)
+        clone.save("test_it.py", GREEN)
+        (clone.root / ".watchtest" / "status.json").write_text(json.dumps(document))
+        (clone.root / ".watchtest" / "heartbeat").touch()
+        assert not any(is_green or code == 0 for code, is_green in shown(clone)), document["activity"]
+
+
+def test_a_failure_that_is_being_confirmed_is_amber_in_every_form(project: Project) -> None:
+    project.save("slow.py", "import time\n")
+    project.save("test_it.py", "import slow\n\ndef test_it():\n    pass\n")
+    watcher = project.watch()
+    watcher.wait_for_verdict("passed")
+    watcher.wait_until("a warm run", lambda: project.command("run", "--wait").returncode == 0)
+    project.save("slow.py", "import time\ntime.sleep(3)\n")
+    project.save("test_it.py", "import slow\n\ndef test_it():\n    raise ValueError('not sure')\n")
+    watcher.wait_until("confirming", lambda: str(watcher.status.get("doubt")).startswith("confirming 1"))
+    assert watcher.status["colour"] == "amber"
+    assert [(each["id"], each["confirmed"]) for each in watcher.status["failures"]] == [("test_it.py::test_it", False)]
+    assert shown(project) == [(1, False)] * 3
+    watcher.wait_for_verdict("failed")
+    assert watcher.status["colour"] == "red"
+    assert watcher.status["failures"][0]["confirmed"] is True
+    assert "confirming 1 failure in a fresh process" in watcher.said

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from watchtest.core.events import (
     EVERYTHING,
     BoxConnected,
+    ConfirmationBegan,
     Event,
     Judged,
     RunEnded,
@@ -108,6 +109,9 @@ class Story:
     def results(self, *results: Result, is_check: bool = False) -> Story:
         self.now += 0.1
         return self.on(TestsEnded(self.lane, self.now, self.working.run.id, results, is_check))
+
+    def confirm(self, failures: int) -> Story:
+        return self.on(ConfirmationBegan(self.lane, self.now, self.working.run.id, failures))
 
     def end(
         self,

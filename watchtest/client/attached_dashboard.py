@@ -27,7 +27,7 @@ from watchtest.views.dashboard.actions import Action, requests_of
 from watchtest.views.dashboard.dashboard import Dashboard
 from watchtest.views.dashboard.live_screen import INTERVAL_S
 from watchtest.views.dashboard.navigation import ViewState
-from watchtest.views.dashboard.styled_rows import StyledRow, from_document, text_row
+from watchtest.views.dashboard.styled_rows import StyledRow, from_document, outdated_row, text_row
 from watchtest.views.dashboard.watcher_screen import DEFAULT_HEIGHT
 from watchtest.views.notify.notifications import DeliveryFailed
 from watchtest.views.notify.notifier import Outbox
@@ -116,7 +116,7 @@ class RemoteBackend:
         note = note if now - at < NOTE_S else ""
         silence_s = now - self._answered_at
         if rows and (self._is_lost or silence_s > SILENCE_S):
-            rows[0] = replace(rows[0], band=OUTDATED)
+            rows = [replace(outdated_row(rows[0]), band=OUTDATED), *map(outdated_row, rows[1:])]
             note = note or f"no answer from the watcher for {silence_s:.0f} s; this is its last screen"
         if note and len(rows) > 1:
             rows[-2] = text_row(note, "bold yellow")

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import errno
 import os
-import platform
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +21,7 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
-from watchtest.client.status_file import is_locked, is_watched, last_status
+from watchtest.client.status_file import is_locked, is_watched, last_status, proc_stat, verified_pid
 from watchtest.client.watcher import ControlClient
 from watchtest.control.address import socket_paths
 from watchtest.errors import ControlError, UsageError, WatchtestError, WorkspaceError
@@ -32,29 +31,12 @@ from watchtest.workspace.lock import TAKEN, unwritable
 from watchtest.workspace.user_dirs import runtime_dirs
 
 
-def verified_pid(writer: Mapping[str, Any]) -> int | None:
-    """Return the pid of the writer if that process is still the same one: same machine, boot and start time."""
-    pid, start = writer.get("pid"), writer.get("pid_start")
-    if not isinstance(pid, int) or not isinstance(start, int) or pid <= 1:
-        return None
-    boot_id = _content(Path("/proc/sys/kernel/random/boot_id")) or None
-    is_here = writer.get("host") == platform.node() and writer.get("boot_id") == boot_id
-    stat = _stat(pid)
-    return pid if is_here and stat is not None and int(stat[19]) == start and stat[0] not in ("Z", "X") else None
-
-
 def can_verify() -> bool:
-    return _stat(os.getpid()) is not None
-
-
-def _stat(pid: int) -> list[str] | None:
-    """Return the fields of /proc/PID/stat from the third on; None if there is no such process, or no /proc."""
-    fields = _content(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
-    return fields if len(fields) > 19 else None
+    return proc_stat(os.getpid()) is not None
 
 
 def is_alive(pid: int) -> bool:
-    stat = _stat(pid)
+    stat = proc_stat(pid)
     if stat is not None:
         return stat[0] not in ("Z", "X")
     try:
@@ -133,7 +115,7 @@ class BackgroundWatcher:
         if pid is None or not self.is_watched():
             return None
         since = _time(writer.get("started_at")) if writer.get("pid") == pid else None
-        stat = _stat(pid)
+        stat = proc_stat(pid)
         return WatcherProcess(pid, since, None if stat is None else stat[4] == "0")
 
     def _is_watched_by(self, child: int, started_at: float) -> bool:
@@ -269,13 +251,6 @@ def _time(text: object) -> float | None:
         return datetime.fromisoformat(str(text)).timestamp()
     except (ValueError, OverflowError):
         return None
-
-
-def _content(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:  # missing, or removed meanwhile
-        return ""
 
 
 def _start_error(code: int, stderr: str, log_tail: str) -> WatchtestError:

@@ -13,11 +13,12 @@ import time
 from watchtest import exit_codes
 from watchtest.core.text import encodable
 from watchtest.errors import UsageError, WorkspaceError
-from watchtest.views.status.status_words import line
+from watchtest.views.status.status_words import GREEN, line
 from watchtest.workspace.folder import FOLDER, OwnFolder, workspace_root
 
 TYPE_CHECKING = False  # importing typing would take longer than everything done here
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     Document = dict[str, Any]
@@ -62,7 +63,21 @@ def read_status(folder: AnyPath, now: float) -> tuple[Document, WriterState]:
         # The writer may have stopped normally between the two checks.
         document = load_status(path)
         writer = writer_state(folder, document, now)
+    if writer.trouble or not writer.is_alive:
+        document = _without_green(document, writer.trouble or "watcher stopped")
     return document, writer
+
+
+def _without_green(document: Document, doubt: str) -> Document:
+    """Return the document with no lane shown as green: the code may have changed, and anyone can write the file."""
+
+    def doubted(lane: Document) -> Document:
+        colour = "red" if lane.get("verdict") in ("failed", "error") else "grey"
+        return {**lane, "colour": colour, "doubt": doubt}
+
+    lanes = document["lanes"] if isinstance(document["lanes"], dict) else {}
+    lanes = {name: doubted(lane) if isinstance(lane, dict) else lane for name, lane in lanes.items()}
+    return doubted({**document, "lanes": lanes})
 
 
 def load_status(path: AnyPath) -> Document:
@@ -118,16 +133,19 @@ def writer_state(folder: AnyPath, document: Document, now: float) -> WriterState
     """Check the lock, which the operating system frees when the writer dies, and then the heartbeat."""
     if document["activity"] == "stopped":
         return WriterState(is_alive=False)
+    writer = document["writer"]
     heartbeat = OwnFolder(folder).stat("heartbeat")  # None if there has been none yet
     silent_s = None if heartbeat is None else now - heartbeat.st_mtime
-    limit_s = MISSED_HEARTBEATS * _number(document["writer"], "heartbeat_s", 5.0)
-    is_silent = silent_s is None or silent_s > limit_s
+    limit_s = MISSED_HEARTBEATS * _number(writer, "heartbeat_s", 5.0)
+    is_silent = silent_s is None or abs(silent_s) > limit_s  # the clock may have been set back
     is_held = is_locked(os.path.join(folder, "lock"))
     if is_held is False or (is_held is None and is_silent):
         return WriterState(is_alive=False, trouble="watcher is not running (died)")
     if is_silent:
-        since = "" if silent_s is None else f" for {silent_s:.0f}s"
+        since = f" for {silent_s:.0f}s" if silent_s is not None and silent_s > 0 else ""
         return WriterState(is_alive=True, trouble=f"watcher is not responding{since}")
+    if not is_writer(writer):
+        return WriterState(is_alive=True, trouble="another process has written this status than the watcher")
     return WriterState(is_alive=True)
 
 
@@ -135,9 +153,10 @@ def exit_code(document: Document, writer: WriterState) -> int:
     """Return 0 only if the code as it is now is known to be green, and the writer is well."""
     if writer.trouble or document["activity"] == "degraded":
         return exit_codes.BROKEN
-    if _number(document["pending"], "changes", 1) > 0:
-        return exit_codes.RED
-    return {"passed": exit_codes.OK, "no_tests": exit_codes.NO_TESTS}.get(str(document["verdict"]), exit_codes.RED)
+    if document.get("colour") == GREEN:
+        return exit_codes.OK
+    is_empty = document["verdict"] == "no_tests" and not document.get("doubt")
+    return exit_codes.NO_TESTS if is_empty else exit_codes.RED
 
 
 def is_locked(path: AnyPath) -> bool | None:
@@ -167,6 +186,64 @@ def is_locked(path: AnyPath) -> bool | None:
     finally:
         os.close(descriptor)
     return False
+
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+def is_writer(writer: object) -> bool:
+    """Return whether the process that a status file names is still running. No repository can know its numbers."""
+    if not isinstance(writer, dict) or verified_pid(writer) is not None:
+        return isinstance(writer, dict)
+    boot_id = proc_content(BOOT_ID)
+    if boot_id:
+        # In a container, the watcher has a host name and process numbers of its own; the boot is the same.
+        return writer.get("boot_id") == boot_id and writer.get("host") != host_name()
+    return writer.get("host") == host_name() and _runs(writer.get("pid"))
+
+
+def verified_pid(writer: Mapping[str, Any]) -> int | None:
+    """Return the pid of the writer if that process is still the same one: same machine, boot and start time."""
+    pid, start = writer.get("pid"), writer.get("pid_start")
+    if not isinstance(pid, int) or not isinstance(start, int) or pid <= 1:
+        return None
+    if writer.get("host") != host_name() or writer.get("boot_id") != (proc_content(BOOT_ID) or None):
+        return None
+    stat = proc_stat(pid)
+    return pid if stat is not None and int(stat[19]) == start and stat[0] not in ("Z", "X") else None
+
+
+def proc_stat(pid: int) -> list[str] | None:
+    """Return the fields of /proc/PID/stat from the third on; None if there is no such process, or no /proc."""
+    fields = proc_content(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return fields if len(fields) > 19 else None
+
+
+def proc_content(file: str) -> str:
+    try:
+        with open(file, encoding="utf-8", errors="replace") as stream:
+            return stream.read().strip()
+    except OSError:  # there is no such process, or no /proc
+        return ""
+
+
+def host_name() -> str:
+    """Do the same as `platform.node`, which is slow to import."""
+    if hasattr(os, "uname"):
+        return os.uname().nodename
+    import platform
+
+    return platform.node()
+
+
+def _runs(pid: object) -> bool:
+    if not isinstance(pid, int) or pid <= 1 or os.name == "nt":
+        return os.name == "nt"  # there, os.kill would send Ctrl-C
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return True
 
 
 def _number(holder: object, key: str, otherwise: float) -> float:

@@ -16,6 +16,7 @@ import time
 
 from watchtest.client.status_file import WriterState, exit_code, of_lane, print_text, read_status
 from watchtest.commands import add_lane, add_wait, check_wait, print_json, say
+from watchtest.errors import WatchtestError
 from watchtest.exit_codes import TIMED_OUT
 from watchtest.views.status.status_words import block, line
 from watchtest.workspace.folder import FOLDER, find_workspace
@@ -48,6 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
         writer = WriterState(is_alive=True)
     else:
         document, writer = read_status(find_workspace(arguments.workspace) / FOLDER, time.time())
+        if not (writer.is_alive or writer.trouble or arguments.line):
+            document = _compared(document, arguments)
         is_in_time = True
     document = of_lane(document, arguments.lane)
     _print(arguments, document, writer)
@@ -55,6 +58,18 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"no verdict on the code as it is now within {arguments.timeout:g} s")
         return TIMED_OUT
     return exit_code(document, writer)
+
+
+def _compared(document: Document, arguments: argparse.Namespace) -> Document:
+    """Compare the verdicts of a stopped watcher with the code as it is now."""
+    from watchtest.client.stopped_verdict import compared_status
+    from watchtest.commands import load_project
+
+    try:
+        return compared_status(load_project(arguments))
+    except WatchtestError as error:  # nothing is known of the code, so the document stays as it is: in doubt
+        say(f"cannot tell whether the code has changed: {error}")
+        return document
 
 
 def _print(arguments: argparse.Namespace, document: Document, writer: WriterState) -> None:

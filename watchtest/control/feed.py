@@ -34,6 +34,7 @@ from watchtest.core.model import Result, Run
 from watchtest.core.state import LaneState, State, Working
 from watchtest.core.text import NOTE_LIMIT, cut
 from watchtest.core.transitions import Fact, NoteShown, ResultsArrived, RunFinished
+from watchtest.views.mood import mood
 from watchtest.views.status.status_document import box_document, lane_summary, problem_document, result_document
 
 Document = dict[str, Any]
@@ -116,6 +117,7 @@ def _status_inputs(lane: LaneState) -> tuple[object, ...]:
         working.changes if working else None,
         lane.is_paused,
         lane.pending,
+        mood(lane),
         lane.knowledge.verdict,
         lane.knowledge.at,
         lane.waits_for,

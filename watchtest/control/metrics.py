@@ -17,6 +17,7 @@ from watchtest.control.feed import Feed
 from watchtest.core.model import Lane, Outcome, RunState, Verdict
 from watchtest.core.state import FinishedRun, LaneState, State, Working
 from watchtest.core.transitions import BoxDisappeared, Fact, RunFinished, TestsSelected, TreeTaken
+from watchtest.views.mood import Colour, mood
 from watchtest.views.status.status_document import Activity, activity
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ GAUGES = (
           lambda lane: {each: each == activity(lane) for each in get_args(Activity)}),
     Gauge("watchtest_verdict", "What is known of the code: 1 for the verdict, 0 for others.", "verdict",
           lambda lane: {each: each is lane.knowledge.verdict for each in Verdict}),
+    Gauge("watchtest_colour", "How the verdict is shown: green only if it is about the code as it is now.", "colour",
+          lambda lane: {each: each is mood(lane).colour for each in Colour}),
     Gauge("watchtest_known_tests", "Known tests by their last outcome.", "outcome",
           lambda lane: {**dict.fromkeys(Outcome, 0),
                         **Counter(test.result.outcome for test in lane.knowledge.tests.values())}),

@@ -167,6 +167,17 @@ class TestsEnded(RunEvent):
     """The results come from a fresh process that repeats tests of a warm one to confirm them."""
 
 
+@dataclass(frozen=True, slots=True)
+class ConfirmationBegan(RunEvent):
+    """The failures of a warm run are being repeated in a fresh process, which decides whether they count."""
+
+    failures: int
+
+
+Progress = SnapshotTaken | SelectionMade | TestsCollected | TestsEnded | ConfirmationBegan
+"""What a run reports before its end."""
+
+
 # -- how a run ends --------------------------------------------------------------------------------
 
 
@@ -227,10 +238,7 @@ Event = (
     | BoxConnected
     | BoxLost
     | ServicesChanged
-    | SnapshotTaken
-    | SelectionMade
-    | TestsCollected
-    | TestsEnded
+    | Progress
     | RunEnded
 )
 Post = Callable[[Event], None]

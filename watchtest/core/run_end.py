@@ -36,7 +36,9 @@ def end_run(lane: state.LaneState, event: events.RunEnded, retry_limit: int) -> 
             return after, (*effects, *more)
         case events.Unchanged():
             # This does not count as a run: the last verdict is about this very tree.
-            return _rest(replace(lane, activity=state.Idle()), working, ending.snapshot, event.at)
+            # What an unfinished run saw was about other code.
+            idle = replace(lane, activity=state.Idle(), unjudged_results={})
+            return _rest(idle, working, ending.snapshot, event.at)
         case events.Halted(stop=stop):
             successor = ""
             if stop is StopReason.SUPERSEDED and _is_requested(working):

@@ -58,6 +58,10 @@ class Executing:
     since: float
     promised: frozenset[str] = frozenset()
     results: Mapping[str, model.Result] = field(default_factory=lambda: NO_RESULTS)
+    red: frozenset[str] = frozenset()
+    """The tests in `results` that are red."""
+    confirming: int = 0
+    """How many failures are being repeated in a fresh process, which decides whether they count."""
 
 
 @dataclass(frozen=True, slots=True)

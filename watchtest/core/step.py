@@ -174,10 +174,12 @@ def _react(lane: LaneState, event: events.Event, retry_limit: int) -> tuple[Lane
             return lose_box(replace(lane, box=LaneBox(lane.box.info, losses=lane.box.losses)), event)
         case events.ServicesChanged():
             return replace(lane, box=replace(lane.box, services=event.services)), ()
-        case events.SnapshotTaken() | events.SelectionMade() | events.TestsCollected() | events.TestsEnded():
-            return _follow(lane, event)
         case events.RunEnded():
             return end_run(lane, event, retry_limit)
+        case events.SnapshotTaken() | events.SelectionMade():
+            return _follow(lane, event)
+        case events.TestsCollected() | events.TestsEnded() | events.ConfirmationBegan():
+            return _follow(lane, event)
         case _:
             assert_never(event)
 
@@ -232,9 +234,7 @@ def _stop(lane: LaneState, stop: StopReason, because: str) -> tuple[LaneState, e
             return lane, ()
 
 
-def _follow(
-    lane: LaneState, event: events.SnapshotTaken | events.SelectionMade | events.TestsCollected | events.TestsEnded
-) -> tuple[LaneState, events.Effects]:
+def _follow(lane: LaneState, event: events.Progress) -> tuple[LaneState, events.Effects]:
     working = lane.activity
     if not isinstance(working, Working) or working.run.id != event.run:
         return lane, ()
@@ -248,7 +248,11 @@ def _follow(
         case events.TestsCollected():
             phase = replace(phase, promised=phase.promised | event.tests)
         case events.TestsEnded():
-            phase = replace(phase, results={**phase.results, **{result.test: result for result in event.results}})
+            latest = {result.test: result for result in event.results}
+            red = {test for test, result in latest.items() if result.outcome.is_red}
+            phase = replace(phase, results={**phase.results, **latest}, red=(phase.red - latest.keys()) | red)
+        case events.ConfirmationBegan():
+            phase = replace(phase, confirming=event.failures)
         case _:
             assert_never(event)
     after = replace(lane, activity=replace(working, phase=phase), notes=replace(lane.notes, current=""))

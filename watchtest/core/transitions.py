@@ -205,6 +205,13 @@ class ResultsArrived(RunFact):
 
 
 @dataclass(frozen=True, slots=True)
+class FailuresDoubted(RunFact):
+    """The failures of a run are being confirmed by a second run in a fresh process."""
+
+    failures: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunStopping(RunFact):
     """A run is being stopped before its end."""
 
@@ -369,6 +376,8 @@ def _run_facts(working: Working, now: LaneState, event: events.Event) -> Iterato
             red = [result.test for result in event.results if result.outcome.is_red]
             confirmed = frozenset(test for test in red if test in earlier and earlier[test].outcome.is_red)
             yield ResultsArrived(run, event.results, event.is_check, confirmed)
+        case events.ConfirmationBegan(failures=failures):
+            yield FailuresDoubted(run, failures)
         case events.RunEnded(ending=events.Unchanged(snapshot=snapshot)):
             yield RunWithdrawn(run, snapshot.id, working.since)
         case events.RunEnded() if now.runs.last is not None:

@@ -46,13 +46,17 @@ def with_confirmed(warm: Execution, cold: Execution) -> Execution | None:
     return replace(warm, results=results, duration_s=warm.duration_s + cold.duration_s)
 
 
+def red_tests(execution: Execution) -> tuple[str, ...]:
+    """Return the tests that failed, the files that could not be collected, and the tests in which a process ended."""
+    results = (*execution.results.values(), *execution.collection_errors, *blamed_tests(execution))
+    return tuple(dict.fromkeys(result.test for result in results if result.outcome.is_red))
+
+
 def red_only_when_warm(warm: Execution, cold: Execution) -> tuple[str, ...]:
     """Return the tests that were red in the warm run and are not red in the cold one."""
-    red = [*warm.results.values(), *warm.collection_errors, *blamed_tests(warm)]
     still = {result.test for result in (*cold.collection_errors, *blamed_tests(cold))}
     still |= {test for test, result in cold.results.items() if result.outcome.is_red}
-    is_red = [result.test for result in red if result.outcome.is_red and result.test not in still]
-    return tuple(dict.fromkeys(is_red))
+    return tuple(test for test in red_tests(warm) if test not in still)
 
 
 def confirms(cold: Execution, warm: Execution) -> bool:

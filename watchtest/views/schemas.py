@@ -8,6 +8,7 @@ from typing import Any, get_args
 from watchtest.core.model import Lane, Outcome, Policy, RunState, Trigger, Verdict
 from watchtest.core.text import EXCERPT_LIMIT, MESSAGE_LIMIT
 from watchtest.views.lines import json_lines
+from watchtest.views.mood import Colour
 from watchtest.views.status import status_document
 
 Schema = dict[str, Any]
@@ -104,6 +105,10 @@ def _lane_fields() -> dict[str, Schema]:
     return {
         "activity": _described(_enum(get_args(status_document.Activity)), "What the watcher is doing."),
         "verdict": _described(_enum(Verdict), "The last verdict; a cancelled run never changes it."),
+        "colour": _described(
+            _enum(Colour), "How to show the verdict: green only if all tests passed on the code as it is now."
+        ),
+        "doubt": _described(_or_null(TEXT), "Why the verdict may not hold for the code as it is now."),
         "verdict_at": _or_null(TIME),
         "reason": _described(_or_null(TEXT), "The reason for the verdict, if it needs one."),
         "run_id": _described(_or_null(STRING), "The run that gave the verdict."),
@@ -148,6 +153,7 @@ def _failure() -> Schema:
         source_line=_or_null(TEXT),
         message=TEXT,
         crash=_described(_or_null(_object(file=STRING, line=POSITIVE)), "The deepest frame in the workspace."),
+        confirmed=_described(BOOLEAN, "False until the run that has seen it ends: the verdict does not have it yet."),
         new=_described(BOOLEAN, "Whether it was not red at the previous verdict."),
         since=_described(_or_null(TIME), "When it turned red."),
         flaky=_or_null(BOOLEAN),
@@ -183,6 +189,8 @@ EVENTS = (
     _event("collected", "The number of tests that the run will report on.", run=TEXT, total=POSITIVE),
     _event("result", "A test ended.", run=TEXT, id=TEXT, outcome=_enum(Outcome), duration_s=SECONDS,
            file=OPTIONAL_TEXT, line=_or_null(POSITIVE), message=OPTIONAL_TEXT),
+    _event("confirming", "A second run in a fresh process decides whether failures count.",
+           run=TEXT, failures=POSITIVE),
     _event("superseding", "The run is stopped in favour of a newer change.", run=TEXT, reason=TEXT),
     _event("cancelling", "The run is being cancelled by the user.", run=OPTIONAL_TEXT, kill=BOOLEAN),
     _event("ended", "A run ended.",
@@ -192,6 +200,7 @@ EVENTS = (
            tree=OPTIONAL_TEXT,
            duration_s=SECONDS,
            verdict=_described(_enum(Verdict), "The verdict of the lane after this run."),
+           colour=_described(_enum(Colour), "How to show it: green only if it is about the code as it is now."),
            counts=_described(OUTCOME_COUNTS, "The latest outcome of every known test, counted."),
            successor=OPTIONAL_TEXT,
            problem=_or_null(PROBLEM),

@@ -6,9 +6,11 @@ from typing import assert_never
 
 from watchtest.core import model
 from watchtest.core.events import EVERYTHING
-from watchtest.core.state import Broken, Knowledge, PendingChanges
+from watchtest.core.state import Broken, Knowledge, LaneState, PendingChanges
 from watchtest.core.text import ROW_LIMIT, count, duration, names, one_line, short, tests
 from watchtest.core.verdict import file_of
+from watchtest.views.mood import mood
+from watchtest.views.status.status_words import sign, summary
 
 
 def verdict(knowledge: Knowledge) -> str:
@@ -28,6 +30,13 @@ def verdict(knowledge: Knowledge) -> str:
             return _with_reason("unknown" if knowledge.at is not None else "no verdict yet", knowledge.reason)
         case _:
             assert_never(knowledge.verdict)
+
+
+def standing(lane: LaneState) -> str:
+    """Return the sign and the verdict of a lane, and why it is in doubt: `? 1 change pending · last: no tests`."""
+    shown = mood(lane)
+    text = summary(shown.colour, verdict(lane.knowledge), shown.doubt)
+    return f"{sign(shown.colour, lane.knowledge.verdict)} {text}"
 
 
 def _with_reason(word: str, reason: str) -> str:

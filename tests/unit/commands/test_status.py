@@ -24,7 +24,7 @@ from watchtest.core.model import Lane, Problem, StopReason
 from watchtest.core.state import State
 from watchtest.core.step import leave
 from watchtest.errors import UsageError, WorkspaceError
-from watchtest.views.status.status_writer import StatusFile, WriterInfo
+from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
 from watchtest.workspace.folder import find_workspace
 
 A, B = "tests/test_a.py::test_a", "tests/test_a.py::test_b"
@@ -51,7 +51,7 @@ def watch(folder: Path) -> Iterator[Watch]:
 
 
 def _write(folder: Path, state: State) -> None:
-    file = StatusFile(folder, WriterInfo(1, "host", "0.1.0", time.time()), on_problem=pytest.fail)
+    file = StatusFile(folder, writer_of_this_process("0.1.0"), on_problem=pytest.fail)
     file.__enter__()
     file.show(state, time.time())
 
@@ -99,13 +99,14 @@ def test_green_with_a_change_pending_is_not_known_to_be_green(
     watch(story.state)
     code, line = one_line(folder, capsys)
     assert code == 1
-    assert line.endswith(" · running 1/2 · 1 change pending")
+    assert line.startswith("? testing 1 change · last: passed 1 test · save t1 · ")
+    assert line.endswith(" · running 1/2")
     story.on(CancelRequested(Lane.SAVE, story.now))
     story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(StopReason.CANCELLED)))
     _write(folder, story.state)
     code, line = one_line(folder, capsys)
     assert code == 1
-    assert line.endswith("ago · 1 change pending")
+    assert line.startswith("? 1 change pending · last: passed 1 test · save t1 · ")
 
 
 def test_nothing_known_no_tests_and_degraded_have_their_codes(
@@ -120,14 +121,15 @@ def test_nothing_known_no_tests_and_degraded_have_their_codes(
     _write(folder, story_of_now().run("t1", passed(A)).change("x.py").breaks(problem).state)
     code, line = one_line(folder, capsys)
     assert code == 4
-    assert line.endswith(" · degraded: no engine answers · 1 change pending")
+    assert line.startswith("? no engine answers · last: passed 1 test · ")
+    assert line.endswith(" · degraded")
 
 
-def test_a_clean_stop_keeps_its_green(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_after_a_clean_stop_a_prompt_shows_no_green(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _write(folder, leave(story_of_now().run("t1", passed(A)).state))
     code, line = one_line(folder, capsys)
-    assert code == 0
-    assert line.endswith(" · watcher stopped")
+    assert code == 1
+    assert line.startswith("? watcher stopped · last: passed 1 test · save t1 · ")
 
 
 def test_a_watcher_that_was_killed_is_told_as_dead(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,8 +256,8 @@ def test_a_console_that_knows_no_tick_does_not_crash(folder: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     command = [sys.executable, "-c", code, str(folder.parent)]
     answer = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert (answer.returncode, answer.stderr) == (0, "")
-    assert answer.stdout.startswith("? passed 1 test ? save t1")
+    assert (answer.returncode, answer.stderr) == (1, "")
+    assert answer.stdout.startswith("? watcher stopped ? last: passed 1 test ? save t1")
 
 
 def test_what_a_prompt_asks_for_is_the_same_line_and_costs_next_to_nothing(

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from watchtest.control.api.request_models import ApiModel, RunId
 from watchtest.core.model import Lane, Outcome, RunState, Trigger, Verdict
+from watchtest.views.mood import Colour
 from watchtest.views.status.status_document import Activity
 
 Time = Annotated[
@@ -265,6 +266,8 @@ class StatusEvent(ApiModel):
     lane: Lane
     activity: Activity
     verdict: Verdict
+    colour: Colour
+    doubt: str | None
     verdict_at: Time | None
     reason: str | None
     run_id: str | None

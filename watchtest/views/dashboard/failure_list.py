@@ -17,6 +17,7 @@ from watchtest.core.text import EXCERPT_LIMIT, clean, cut, duration, tail
 from watchtest.views import words
 from watchtest.views.dashboard.navigation import ViewState
 from watchtest.views.dashboard.styled_rows import StyledRow, indented_row, text_row
+from watchtest.views.mood import Colour, mood
 
 BLOCK_LINES = 12
 """The most rows of a failure that is not selected."""
@@ -29,8 +30,8 @@ SIGNS = {
     Outcome.FAILED: ("✘", "red"),
     Outcome.ERROR: ("E", "red"),
 }
-DIFF_COLOURS = {"- ": "magenta", "+ ": "green", "? ": "dim"}
-"""By the marks with which pytest starts the lines of a diff."""
+DIFF_COLOURS = {"- ": "magenta", "+ ": "cyan", "? ": "dim"}
+"""By the marks with which pytest starts the lines of a diff. Green is the colour of a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class FailureBlock:
     @cached_property
     def head(self) -> StyledRow:
         sign, style = SIGNS[self.result.outcome]
+        style = "dim" if self.is_fixed else style
         location = words.location(self.result.failure)
         marks = " · ".join(filter(None, (self.mark, "flaky" if self.result.test in self.context.flaky else "")))
         return StyledRow(
@@ -159,7 +161,8 @@ def _matches(lane: LaneState, view: ViewState, blocks: Sequence[FailureBlock], r
     if not blocks and not others:
         return [text_row(f"no known test matches {view.filter!r}", "yellow")][:room]
     above = _fit(blocks, min(room, max(room // 2, room - len(others))), view.selected)
-    below = [_test_row(tests[test].result) for test in others]
+    is_green = mood(lane).colour is Colour.GREEN
+    below = [_test_row(tests[test].result, is_green) for test in others]
     left = room - len(above)
     if len(below) > left:
         below = [*below[: max(left - 1, 0)], text_row(f"and {len(below) - max(left - 1, 0)} more", "dim")]
@@ -209,8 +212,9 @@ def location_of(result: Result) -> Location | None:
     return (result.failure.where or result.failure.crash) if result.failure else None
 
 
-def _test_row(result: Result) -> StyledRow:
+def _test_row(result: Result, is_green: bool) -> StyledRow:
     sign, style = SIGNS[result.outcome]
+    style = style if style != "green" or is_green else "dim"
     took = f" {duration(result.duration_s)} "
     return StyledRow(left=((f" {sign} ", style), (result.test, "")), right=((took, "dim"),))
 
@@ -232,7 +236,7 @@ def output_text(lane: LaneState, view: ViewState) -> str:
 
 def _full_text(lane: LaneState, results: tuple[Result, ...]) -> Iterator[str]:
     run = f" · run {lane.runs.last.run.id}" if lane.runs.last else ""
-    yield f"{words.verdict(lane.knowledge)}{run}\n"
+    yield f"{words.standing(lane)}{run}\n"
     if lane.problem is not None:
         yield f"\n{RULE}\ntests cannot run\n{RULE}\n{lane.problem.message}\n{lane.problem.hint}\n"
     for result in results:

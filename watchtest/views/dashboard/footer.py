@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from watchtest.core.model import Only, RunState
 from watchtest.core.policy import is_matched
 from watchtest.core.state import LaneState, Syncing, Working
@@ -10,6 +12,7 @@ from watchtest.views import words
 from watchtest.views.dashboard.actions import FOOTER_ORDER, KEYS
 from watchtest.views.dashboard.navigation import ViewState
 from watchtest.views.dashboard.styled_rows import Span, StyledRow, text_row
+from watchtest.views.mood import Colour, mood
 
 RUN_SIGNS = {
     RunState.PASSED: ("✔", "green"),
@@ -32,11 +35,20 @@ def footer_rows(lane: LaneState, view: ViewState, room: int) -> list[StyledRow]:
     if lane.box.services:
         rows.append(StyledRow(left=((" serv ", "dim"), (words.services(lane.box.services), _services_style(lane)))))
     if lane.runs.recent_states:
-        signs = (RUN_SIGNS.get(state, ("·", "dim")) for state in lane.runs.recent_states)
         rows.append(
-            StyledRow(left=((" runs ", "dim"), *signs), right=((f"{count(lane.runs.started, 'run')} ", "dim"),))
+            StyledRow(left=((" runs ", "dim"), *_runs(lane)), right=((f"{count(lane.runs.started, 'run')} ", "dim"),))
         )
     return [*rows, _filter(lane, view) if view.is_typing or view.filter else _keys()]
+
+
+def _runs(lane: LaneState) -> Iterator[Span]:
+    """Yield a sign for each of the last runs, and one for the current run if it has failures that do not count yet."""
+    colour = mood(lane).colour
+    for state in lane.runs.recent_states:
+        sign, style = RUN_SIGNS.get(state, ("·", "dim"))
+        yield sign, style if style != "green" or colour is Colour.GREEN else "dim"
+    if colour is Colour.AMBER and isinstance(lane.activity, Working):
+        yield "?", "yellow"
 
 
 def _services_style(lane: LaneState) -> str:

@@ -10,17 +10,15 @@ from watchtest.core.text import age, count, duration, short, tests
 from watchtest.views import words
 from watchtest.views.dashboard.styled_rows import Span, StyledRow, text_row, wrapping_row
 from watchtest.views.eta import eta_s
-from watchtest.views.status.status_words import SIGNS
+from watchtest.views.mood import Colour, mood
 
 BANDS = {
-    Verdict.PASSED: "bold black on green",
-    Verdict.FAILED: "bold white on red",
-    Verdict.ERROR: "bold white on red",
-    Verdict.NO_TESTS: "bold black on yellow",
-    Verdict.UNKNOWN: "bold white on bright_black",
+    Colour.GREEN: "bold black on green",
+    Colour.RED: "bold white on red",
+    Colour.AMBER: "bold black on yellow",
+    Colour.GREY: "bold white on bright_black",
 }
-STALE_GREEN = "bold green on bright_black"
-"""For a green verdict on code that has changed since, so that it is not mistaken for a current one."""
+STYLES = {Colour.GREEN: "green", Colour.RED: "red", Colour.AMBER: "yellow", Colour.GREY: "dim"}
 SHOWN_ETA_S = 1.0
 """A shorter remaining time is not shown."""
 NOTE_S = 60.0
@@ -36,23 +34,14 @@ def header_rows(state: State, now: float, title: str, notes: int = NOTES_SHOWN) 
 
 
 def _band(lane: LaneState, now: float, title: str) -> StyledRow:
-    knowledge = lane.knowledge
-    word, _, rest = words.verdict(knowledge).partition(" ")
-    is_plain = knowledge.verdict in (Verdict.PASSED, Verdict.FAILED)
-    text = f"{word.upper()} {rest}" if is_plain else words.verdict(knowledge)
+    colour, text = mood(lane).colour, words.standing(lane)
+    if colour in (Colour.GREEN, Colour.RED) and lane.knowledge.verdict is not Verdict.ERROR:
+        text = text.replace(lane.knowledge.verdict, lane.knowledge.verdict.upper(), 1)
     return StyledRow(
-        left=((f" {SIGNS[knowledge.verdict]} {text} ", ""),),
+        left=((f" {text} ", ""),),
         right=_edge(title, lane.lane.value, _code(lane), _age(lane, now)),
-        band=STALE_GREEN if _is_stale_green(lane) else BANDS[knowledge.verdict],
+        band=BANDS[colour],
     )
-
-
-def _is_stale_green(lane: LaneState) -> bool:
-    """Return whether a green verdict may be outdated (a change, a problem) and no run is under way to renew it."""
-    if lane.knowledge.verdict is not Verdict.PASSED:
-        return False
-    is_running = isinstance(lane.activity, Working) and lane.problem is None
-    return isinstance(lane.activity, Broken) or (not is_running and bool(lane.pending or lane.problem))
 
 
 def _edge(*parts: str, style: str = "") -> tuple[Span, ...]:
@@ -74,13 +63,10 @@ def _code(lane: LaneState) -> str:
 
 
 def _other_lane(lane: LaneState, now: float) -> StyledRow:
-    text = f"{SIGNS[lane.knowledge.verdict]} {words.verdict(lane.knowledge)}"
-    is_green = lane.knowledge.verdict is Verdict.PASSED and not _is_stale_green(lane)
-    style = "red" if lane.knowledge.verdict.is_red else "green" if is_green else "dim"
     activities = {Working: "running", Broken: "degraded", Starting: "starting", Stopped: "stopped"}
     activity = "paused" if lane.is_paused else activities.get(type(lane.activity), "")
     return StyledRow(
-        left=((f" {lane.lane.value:<7}", "bold"), (text, style)),
+        left=((f" {lane.lane.value:<7}", "bold"), (words.standing(lane), STYLES[mood(lane).colour])),
         right=_edge(_code(lane), _age(lane, now), activity or lane.waits_for, style="dim"),
     )
 
@@ -164,12 +150,11 @@ def _working(lane: LaneState, working: Working, now: float) -> StyledRow:
     match working.phase:
         case Syncing():
             doing = f"syncing to run {words.intent(working.run)}"
-        case Executing(promised=promised, results=results) if promised:
+        case Executing(promised=promised, results=results, confirming=confirming) if promised:
             doing, share = f"running {len(results)}/{len(promised)}", min(len(results) / len(promised), 1.0)
+            doing += " · confirming in a fresh process" if confirming else ""
             eta = eta_s(lane, now)
             left = f"about {duration(eta)} left · " if eta is not None and eta >= SHOWN_ETA_S else ""
-            if len(results) >= len(promised) and any(result.outcome.is_red for result in results.values()):
-                doing += " · confirming failures"  # in a fresh process, since a warm process has found them
         case Executing():
             doing = "collecting tests"
         case _:
@@ -180,4 +165,5 @@ def _working(lane: LaneState, working: Working, now: float) -> StyledRow:
         left=((f" {doing}{stopping} ", "bold cyan"),),
         right=((f" {left}", "dim"), (f"{duration(now - working.since)} ", "dim")),
         bar=share,
+        bar_style=STYLES[mood(lane).colour],
     )

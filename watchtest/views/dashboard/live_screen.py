@@ -156,7 +156,7 @@ def _text(row: StyledRow, width: int) -> Text:
     between = max(width - left.cell_len - right.cell_len, 0)
     if row.bar is not None:
         done = round(between * row.bar)
-        left.append("━" * done, "green")
+        left.append("━" * done, row.bar_style)
         left.append("─" * (between - done), "bright_black")
     elif row.right or row.band:
         left.append(" " * between, row.band)

@@ -25,6 +25,7 @@ class StyledRow:
     """The background style of the whole row."""
     bar: float | None = None
     """The share of the space in between that is drawn as done."""
+    bar_style: str = "cyan"
     groups: tuple[tuple[Span, ...], ...] = ()
     """Follow the left text as far as there is room; a group is shown whole or not at all."""
     wraps: bool = False
@@ -32,6 +33,16 @@ class StyledRow:
 
 
 EMPTY_ROW = StyledRow()
+
+
+def outdated_row(row: StyledRow) -> StyledRow:
+    """Return a row that may no longer be true: without colours and without signs of success."""
+
+    def dimmed(spans: tuple[Span, ...]) -> tuple[Span, ...]:
+        return tuple((text.replace("✔", "?"), "dim") for text, _ in spans)
+
+    groups = tuple(dimmed(group) for group in row.groups)
+    return StyledRow(dimmed(row.left), dimmed(row.right), bar=row.bar, bar_style="dim", groups=groups, wraps=row.wraps)
 
 
 def text_row(text: str, style: str = "") -> StyledRow:
@@ -62,6 +73,7 @@ def from_document(document: dict[str, Any]) -> StyledRow:
         right=_spans(document.get("right", ())),
         band=str(document.get("band", "")),
         bar=None if bar is None else float(bar),
+        bar_style=str(document.get("bar_style", EMPTY_ROW.bar_style)),
         groups=tuple(_spans(group) for group in document.get("groups", ())),
         wraps=document.get("wraps") is True,
     )

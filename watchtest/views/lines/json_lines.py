@@ -17,6 +17,7 @@ from watchtest.core.model import Only, Outcome, Result, Run, RunState, StopReaso
 from watchtest.core.state import Broken, LaneState, State
 from watchtest.core.text import MESSAGE_LIMIT, clean, cut, one_line, optional_timestamp, timestamp
 from watchtest.views.lines.plain_lines import write_line
+from watchtest.views.mood import mood
 from watchtest.views.status.status_document import problem_document
 
 SCHEMA = "watchtest.event"
@@ -107,6 +108,8 @@ def _objects_of(fact: transitions.Fact, lane: LaneState, at: float) -> Iterator[
             yield "collected", {"run": run.id, "total": total}
         case transitions.ResultsArrived(run=run, results=results):
             yield from (("result", {"run": run.id, **_result(result)}) for result in results)
+        case transitions.FailuresDoubted(run=run, failures=failures):
+            yield "confirming", {"run": run.id, "failures": failures}
         case transitions.RunFinished(finished=finished, ending=ending):
             if finished.state is not RunState.SUPERSEDED:
                 yield from (("result", {"run": finished.run.id, **_result(result)}) for result in fact.unreported)
@@ -134,6 +137,7 @@ def _ended(run: Run, lane: LaneState, duration_s: float, fields: Object) -> Obje
         **fields,
         "duration_s": round(max(0.0, duration_s), 3),
         "verdict": lane.knowledge.verdict.value,
+        "colour": mood(lane).colour.value,
         "counts": {outcome.value: latest[outcome] for outcome in Outcome},
         "retry_at": _retry_at(lane),
     }

@@ -14,6 +14,7 @@ from watchtest.core.model import RunState, StopReason, Verdict
 from watchtest.core.state import Broken, Idle, LaneState, State, Working
 from watchtest.core.text import NOTE_LIMIT, ROW_LIMIT, count, duration, encodable, names, one_line, short, tail, tests
 from watchtest.views import words
+from watchtest.views.mood import mood
 
 RAW_LINES = 20
 
@@ -107,6 +108,8 @@ def lines(fact: transitions.Fact, lane: LaneState, at: float) -> Iterator[str]: 
         case transitions.ResultsArrived(results=results, confirmed=confirmed):
             red = (result for result in results if result.outcome.is_red)
             yield from (words.failure_line(result) for result in red if result.test not in confirmed)
+        case transitions.FailuresDoubted(failures=failures):
+            yield f"confirming {count(failures, 'failure')} in a fresh process"
         case transitions.RunFinished():
             yield from _finished(fact, lane, at)
         case transitions.RunWithdrawn():
@@ -165,7 +168,8 @@ def _judged(fact: transitions.RunFinished, ending: Judged, lane: LaneState) -> I
     rerun = words.rerun_count(knowledge)
     share = "" if rerun is None else f", {rerun or 'none'} of them run"
     took = (" in " if is_plain else " · after ") + duration(ending.execution.duration_s)
-    yield f"{words.verdict(knowledge)}{share}{took} · tree {short(ending.snapshot.id)} · {run.trigger.value}"
+    doubt = f" · {found.doubt}" if (found := mood(lane)).doubt else ""
+    yield f"{words.verdict(knowledge)}{share}{took} · tree {short(ending.snapshot.id)} · {run.trigger.value}{doubt}"
     if knowledge.verdict is Verdict.ERROR:
         yield from (f"  | {line}" for line in tail(fact.finished.raw_output, RAW_LINES))
 

@@ -15,6 +15,7 @@ from typing import Protocol, Self
 from watchtest.core.model import Lane, Verdict
 from watchtest.core.state import Broken, Executing, Idle, Knowledge, LaneState, State, Working
 from watchtest.core.text import NAMES_SHOWN, count, one_line, tests
+from watchtest.views.mood import Colour, mood
 
 LOST_ATTEMPTS = 3
 """After this many failed attempts, or when the lane gives up, the user is notified."""
@@ -100,7 +101,8 @@ def new_notifications(
     """Return the notifications that `state` adds to what was reported, and what is reported after that.
 
     A verdict that is neither red nor green (unknown, no tests) adds nothing and resets nothing: red → unknown → green
-    counts as red → green. Cancelled and superseded runs do not change the knowledge, so they add nothing either.
+    counts as red → green. Nor does a green verdict on code that has changed meanwhile. Cancelled and superseded runs do
+    not change the knowledge, so they add nothing either.
     """
     added: list[Notification] = []
     after = dict(reported)
@@ -125,9 +127,10 @@ def _lane(
         reported = replace(reported, is_lost=False)
         what = f"{tests(len(reported.red))} still failing" if reported.red else "the last run is still red"
         still = (what,) if reported.is_red else ()
-        added.append(_notification(NotificationKind.BACK, lane, f"✔ {label}: tests run again", still))
+        added.append(_notification(NotificationKind.BACK, lane, f"↻ {label}: tests run again", still))
     knowledge = lane.knowledge
-    if knowledge is reported.knowledge:
+    is_in_doubt = knowledge.verdict is Verdict.PASSED and mood(lane).colour is not Colour.GREEN
+    if knowledge is reported.knowledge or is_in_doubt:
         return added, reported
     reported = replace(reported, knowledge=knowledge)
     red = frozenset(known.result.test for known in knowledge.red)

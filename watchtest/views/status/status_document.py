@@ -23,6 +23,7 @@ from watchtest.core.state import (
 )
 from watchtest.core.verdict import file_of
 from watchtest.views.eta import eta_s
+from watchtest.views.mood import mood
 
 SCHEMA = "watchtest.status"
 SCHEMA_VERSION = 1
@@ -103,7 +104,8 @@ def _location(known: KnownTest) -> str:
 
 def _lane(lane: LaneState, now: float, flaky: frozenset[str] | None) -> Document:
     knowledge = lane.knowledge
-    failures, is_truncated = _failures(knowledge.red, flaky)
+    unconfirmed = _unconfirmed(lane)
+    failures, is_truncated = _failures((*unconfirmed, *knowledge.red), len(unconfirmed), flaky)
     return {
         **lane_summary(lane),
         "scope": _scope(lane),
@@ -111,7 +113,7 @@ def _lane(lane: LaneState, now: float, flaky: frozenset[str] | None) -> Document
         "run_counts": _run_counts(lane),
         "known_counts": _known_counts(lane),
         "failures": failures,
-        "failures_total": len(knowledge.red),
+        "failures_total": len(unconfirmed) + len(knowledge.red),
         "truncated": is_truncated,
         "box": box_document(lane),
     }
@@ -215,10 +217,25 @@ def _counts(outcomes: Iterable[Outcome]) -> Document:
     return counts
 
 
-def _failures(red: tuple[KnownTest, ...], flaky: frozenset[str] | None) -> tuple[list[Document], bool]:
+def _unconfirmed(lane: LaneState) -> tuple[KnownTest, ...]:
+    """Return the failures that the current run has seen, except those that the verdict has, too."""
+    match lane.activity:
+        case Working(run=run, snapshot=snapshot, phase=Executing(results=results, red=red)) if red:
+            known, tree = lane.knowledge.tests, snapshot.id if snapshot else ""
+            new = [test for test in results if test in red]
+            new = [test for test in new if test not in known or not known[test].result.outcome.is_red]
+            return tuple(KnownTest(results[test], tree, run.id, is_new=True) for test in new)
+        case _:
+            return ()
+
+
+def _failures(
+    red: tuple[KnownTest, ...], unconfirmed: int, flaky: frozenset[str] | None
+) -> tuple[list[Document], bool]:
+    """Return the documents of these failures, the first of which are not confirmed, and whether anything was cut."""
     left, is_truncated = OUTPUTS_LIMIT, len(red) > FAILURES_LIMIT
     failures = []
-    for known in red[:FAILURES_LIMIT]:
+    for number, known in enumerate(red[:FAILURES_LIMIT]):
         failure = known.result.failure or Failure(kind=known.result.outcome.value, message="")
         room = min(text.EXCERPT_LIMIT, left)
         output = text.cut_front(failure.output, room) if room else ""
@@ -227,6 +244,7 @@ def _failures(red: tuple[KnownTest, ...], flaky: frozenset[str] | None) -> tuple
         fields = {
             "id": text.cut(known.result.test, text.MESSAGE_LIMIT),
             **_failure_fields(failure),
+            "confirmed": number >= unconfirmed,
             "new": known.is_new,
             "since": text.optional_timestamp(known.red_since),
             "flaky": None if flaky is None else known.result.test in flaky,
@@ -266,9 +284,12 @@ def result_document(result: Result) -> Document:
 
 def lane_summary(lane: LaneState) -> Document:
     """Return the activity and the verdict of a lane, without anything that grows with the number of tests."""
+    shown = mood(lane)
     return {
         "activity": activity(lane),
         "verdict": lane.knowledge.verdict.value,
+        "colour": shown.colour.value,
+        "doubt": shown.doubt or None,
         "verdict_at": text.optional_timestamp(lane.knowledge.at),
         "reason": text.cut(lane.knowledge.reason, text.MESSAGE_LIMIT) or None,
         "run_id": lane.knowledge.run.id if lane.knowledge.run else None,

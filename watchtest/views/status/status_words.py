@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watchtest.core.text import age, count, one_line, tests
+from watchtest.core.text import age, one_line, tests
 
 TYPE_CHECKING = False  # importing typing would take longer than the rest of `watchtest status --line`
 if TYPE_CHECKING:
@@ -10,27 +10,40 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
-SIGNS = {"passed": "✔", "failed": "✘", "error": "✘", "no_tests": "○", "unknown": "?"}
-COLOURS = {"passed": "32", "failed": "31", "error": "31"}
+GREEN, RED = "green", "red"
+"""Of the values of `views.mood.Colour`, those with a sign of their own."""
+COLOURS = {GREEN: "32", RED: "31"}
 SHOWN_FAILURES = 10
+
+
+def sign(colour: str, verdict: str) -> str:
+    """Return the sign of a colour."""
+    no_sign = "○" if verdict == "no_tests" else "?"
+    return "✔" if colour == GREEN else "✘" if colour == RED else no_sign
+
+
+def summary(colour: str, verdict: str, doubt: str) -> str:
+    """Return a verdict in words; one that is in doubt as `1 change pending · last: passed 12 tests`."""
+    return f"{doubt} · last: {verdict}" if doubt and colour != RED else verdict
 
 
 def line(document: Document, trouble: str, now: float) -> str:
     """Return `✔ passed 12 tests · save 3f2a91c · 0.8s ago`. `trouble` says why the document may be outdated."""
     failures = _dicts(document, "failures")
     location = _failure_location(failures[0]) if failures else ""
-    summary = _joined(verdict(document), location, _code(document), _age(document, now))
+    colour, doubt = _text(document, "colour"), _text(document, "doubt")
+    rest = _joined(location, _code(document), _age(document, now))
     if trouble:
-        return f"! {trouble[:-1]}; last known: {summary})" if trouble.endswith(")") else f"! {trouble} · {summary}"
-    changes = _number(_dict(document, "pending"), "changes")
-    pending = f"{count(changes, 'change')} pending" if changes else ""
-    return f"{SIGNS.get(str(document.get('verdict')), '?')} {_joined(summary, _activity(document), pending)}"
+        known = _joined(verdict(document), rest)
+        return f"! {trouble[:-1]}; last known: {known})" if trouble.endswith(")") else f"! {trouble} · {known}"
+    parts = (summary(colour, verdict(document), doubt), rest, _activity(document), doubt if colour == RED else "")
+    return f"{sign(colour, _text(document, 'verdict'))} {_joined(*parts)}"
 
 
 def block(document: Document, trouble: str, now: float, *, has_colour: bool) -> str:
     """Return the line, then the failures, then problems with their hints, the box and its services."""
     head = line(document, trouble, now)
-    colour = "33" if trouble else COLOURS.get(str(document.get("verdict")), "33")
+    colour = "33" if trouble else COLOURS.get(_text(document, "colour"), "33")
     lines = [f"\x1b[1;{colour}m{head}\x1b[0m" if has_colour else head]
     failures = _dicts(document, "failures")[:SHOWN_FAILURES]
     for failure in failures:
@@ -77,9 +90,7 @@ def _activity(document: Document) -> str:
             total = _number(progress, "total")
             return f"running {_number(progress, 'done')}/{total}" if total else "running"
         case "stopped":
-            return "watcher stopped"
-        case "degraded":
-            return f"degraded: {_text(_dict(document, 'problem'), 'message')}"
+            return "" if document.get("doubt") else "watcher stopped, code unchanged"
         case _:
             return word
 

@@ -21,7 +21,9 @@ from typing import Self
 from watchtest.core.state import State
 from watchtest.core.step import leave
 from watchtest.errors import WatchtestError, WorkspaceError
+from watchtest.views.mood import mood
 from watchtest.views.status.status_document import Document, WriterInfo, activity, document, locations
+from watchtest.views.status.stop_record import write_record
 from watchtest.workspace.folder import OwnFolder
 
 INTERVAL_S = 0.25
@@ -38,8 +40,13 @@ class StatusFile:
         on_problem: Callable[[str], None],
         clock: Callable[[], float] = time.time,
         flaky: Callable[[], frozenset[str] | None] = lambda: None,
+        stop_record: Path | None = None,
     ) -> None:
-        """`flaky` returns the tests that are known to be flaky, or None without a history."""
+        """`flaky` returns the tests that are known to be flaky, or None without a history.
+
+        `stop_record` is the file outside of the workspace that vouches for the status once the watcher has stopped.
+        """
+        self._stop_record = stop_record
         self._folder = OwnFolder(folder)
         self._flaky = flaky
         self._written_flaky: frozenset[str] | None = None
@@ -49,6 +56,7 @@ class StatusFile:
         self._seq = 0
         self._state: State | None = None
         self._is_due = False
+        self._written: Document = {}
         self._written_at = float("-inf")
         self._heartbeat_at = float("-inf")
         self._written_locations: str | None = None
@@ -64,8 +72,11 @@ class StatusFile:
         has_crashed = isinstance(error, Exception) and not isinstance(error, WatchtestError)
         if self._state is not None and not has_crashed:
             # After a crash the file stays as it is: readers see from the free lock that the watcher died.
-            self._state = leave(self._state)
+            at_work, self._state = self._state, leave(self._state)
             self._write(self._clock())
+            if not self._is_due and self._stop_record is not None:
+                record, status = self._stop_record, self._written
+                self._try(lambda: write_record(record, status, at_work))
 
     def show(self, state: State, now: float) -> None:
         """Write `state` at once if its essence changed, and otherwise soon."""
@@ -114,7 +125,7 @@ class StatusFile:
             self._written_locations = located
         self._folder.replace("status.json", json.dumps(content, indent=1).encode())
         self._seq += 1
-        self._written_flaky = flaky
+        self._written, self._written_flaky = content, flaky
 
     def _is_incomplete(self) -> bool:
         """Whether a file that was written has been deleted since."""
@@ -192,6 +203,6 @@ def _last_seq(folder: OwnFolder) -> int:
 def _essence(state: State) -> tuple[object, ...]:
     """Return the part of the state that readers must see at once."""
     return tuple(
-        (lane.lane, activity(lane), lane.knowledge.verdict, lane.knowledge.at, lane.problem, lane.box.services)
+        (lane.lane, activity(lane), mood(lane).colour, lane.knowledge.at, lane.problem, lane.box.services)
         for lane in state.lanes.values()
     )

@@ -23,10 +23,11 @@ from watchtest.core.events import (
 from watchtest.core.model import All, Lane, Only, Policy, Problem, StopReason
 from watchtest.views.dashboard.actions import KEYS
 from watchtest.views.dashboard.failure_list import ScreenContext, output_text, selectable_failures
-from watchtest.views.dashboard.header import STALE_GREEN
+from watchtest.views.dashboard.header import BANDS
 from watchtest.views.dashboard.live_screen import LiveScreen, render
 from watchtest.views.dashboard.navigation import ViewState
 from watchtest.views.dashboard.watcher_screen import screen_rows as screen_rows
+from watchtest.views.mood import Colour
 
 T = "tests/test_cart.py::test_"
 
@@ -373,7 +374,7 @@ def test_a_failure_links_to_its_file() -> None:
 def test_lines_of_a_difference_have_colours_of_their_own() -> None:
     story = Story().run("t1", failed(T + "a", 1, "assert 'a' == 'b'\n  - b\n  + a\n  ? ^"))
     found = {text.strip(): style for row in screen_rows(story.state, now=0.0, height=24) for text, style in row.left}
-    assert [found[line] for line in ("assert 'a' == 'b'", "- b", "+ a", "? ^")] == ["red", "magenta", "green", "dim"]
+    assert [found[line] for line in ("assert 'a' == 'b'", "- b", "+ a", "? ^")] == ["red", "magenta", "cyan", "dim"]
 
 
 def test_a_test_that_is_red_by_chance_is_marked_and_red() -> None:
@@ -385,34 +386,50 @@ def test_a_test_that_is_red_by_chance_is_marked_and_red() -> None:
     assert " ✘ tests/test_cart.py:40  test_c  new" in shown
 
 
-def bands(story: Story) -> str:
-    return screen_rows(story.state, now=story.now, height=24)[0].band
+def colour(story: Story) -> Colour:
+    band = screen_rows(story.state, now=story.now, height=24)[0].band
+    return next(colour for colour, style in BANDS.items() if style == band)
 
 
 def test_green_is_the_colour_of_the_code_as_it_is() -> None:
     story = Story().box().run("t1", passed(T + "a"))
-    green = bands(story)
-    assert green == "bold black on green"
+    assert colour(story) is Colour.GREEN
     story.change("x.py")
-    assert bands(story) == green  # a verdict is about to come
+    assert colour(story) is Colour.GREY
+    assert screen(story.state, 80, 24, story.now)[0].startswith(" ? testing 1 change · last: passed 1 test ")
     story.on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Halted(StopReason.CANCELLED)))
-    assert bands(story) == STALE_GREEN
+    assert colour(story) is Colour.GREY
     story.run("t2", passed(T + "a"))
-    assert bands(story) == green
+    assert colour(story) is Colour.GREEN
     story.on(PauseRequested(Lane.SAVE, story.now))
-    assert bands(story) == green
+    assert colour(story) is Colour.GREEN
     story.change("y.py")
-    assert bands(story) == STALE_GREEN
+    assert colour(story) is Colour.GREY
+
+
+def test_a_failure_that_is_being_confirmed_is_amber() -> None:
+    story = Story().box().run("t1", passed(T + "a"), passed(T + "b"))
+    story.change("x.py").sync("t2").collect(T + "a", T + "b").results(failed(T + "a"))
+    assert colour(story) is Colour.AMBER
+    assert screen(story.state, 80, 24, story.now)[0].startswith(" ? 1 failure so far · last: passed 2 tests ")
+    story.results(passed(T + "b")).confirm(1)
+    rows = screen(story.state, 100, 24, story.now)
+    assert rows[0].startswith(" ? confirming 1 failure · last: passed 2 tests ")
+    assert rows[1].startswith(" running 2/2 · confirming in a fresh process")
+    assert " runs ✔?" in rows[-2]
+    story.end("t2", [failed(T + "a"), passed(T + "b")])
+    assert colour(story) is Colour.RED
 
 
 def test_green_pales_while_no_test_can_be_run() -> None:
     story = Story().box().run("t1", passed(T + "a")).change("x.py").breaks()
-    assert bands(story) == STALE_GREEN
+    assert colour(story) is Colour.GREY
     story.now += 1
     story.on(TimerFired(Lane.SAVE, story.now))
-    assert bands(story) == STALE_GREEN  # trying again
+    assert colour(story) is Colour.GREY  # trying again
     story.box()
-    assert bands(story) == "bold black on green"
+    assert colour(story) is Colour.GREY
+    assert screen(story.state, 80, 24, story.now)[0].startswith(" ? testing 1 change · last: passed 1 test ")
 
 
 def test_what_was_said_once_can_be_read_a_while_and_until_the_next_run() -> None:

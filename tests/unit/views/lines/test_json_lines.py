@@ -86,7 +86,7 @@ def test_every_kind_of_line_that_the_schema_knows_is_told_and_holds_to_it() -> N
     run = story.working.run.id
     story.on(NoteAdded(Lane.SAVE, story.now, "\x1b[31mpip installs\x07"))
     story.on(SelectionMade(Lane.SAVE, story.now, run, Only((A,), because="a.py changed", is_proof=True)))
-    story.sync("t1").collect(A, B).results(passed(A))
+    story.sync("t1").collect(A, B).results(passed(A)).confirm(1)
     story.on(SourceChanged(Lane.COMMIT, story.now, frozenset({"HEAD 1"})))
     story.on(SourceChanged(Lane.SAVE, story.now, frozenset({"tests/test_a.py"})))
     story.on(SourceCompared(Lane.SAVE, story.now, run, frozenset({"tests/test_a.py"})))

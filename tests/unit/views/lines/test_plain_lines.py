@@ -62,7 +62,7 @@ def test_a_save_during_a_run_waits_and_starts_the_next_one() -> None:
     story.change("a.py", "b.py", "c.py", "d.py", "e.py").end("t1", [passed(A)])
     assert lines(story)[-3:] == [
         "changed 5 files: a.py, b.py, c.py and 2 more (waiting for this run to end)",
-        "passed 1 test in 0.8s · tree t1 · save",
+        "passed 1 test in 0.8s · tree t1 · save · testing 5 changes",
         "syncing · run s.2 · save · all tests",
     ]
 

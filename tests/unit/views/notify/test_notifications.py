@@ -126,7 +126,7 @@ def test_a_box_that_is_given_up_is_told_and_its_return_too() -> None:
     assert (lost.kind, lost.title) == (NotificationKind.LOST, "⚠ shop: cannot run tests")
     assert "does not answer" in lost.text
     story.change("y.py").breaks(is_transient=False).change("z.py").sync("t2").collect(A)
-    assert titles(story) == ["⚠ shop: cannot run tests", "✔ shop: tests run again"]
+    assert titles(story) == ["⚠ shop: cannot run tests", "↻ shop: tests run again"]
 
 
 def test_each_lane_is_told_under_its_own_name() -> None:

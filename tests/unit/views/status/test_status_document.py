@@ -27,8 +27,8 @@ def test_the_schema_is_a_valid_schema_that_allows_nothing_else() -> None:
     jsonschema.Draft202012Validator.check_schema(schema)
     for holder in (schema, schema["$defs"]["lane"], schema["$defs"]["failure"], schema["$defs"]["counts"]):
         assert holder["additionalProperties"] is False
-    with pytest.raises(jsonschema.ValidationError, match="colour"):
-        jsonschema.validate(of(start()) | {"colour": "red"}, schema)
+    with pytest.raises(jsonschema.ValidationError, match="weight"):
+        jsonschema.validate(of(start()) | {"weight": "light"}, schema)
     incomplete = of(start())
     del incomplete["pending"]
     with pytest.raises(jsonschema.ValidationError, match="pending"):
@@ -74,6 +74,7 @@ def test_a_verdict_names_its_code_and_its_failures() -> None:
             "source_line": "    assert total([1, 2]) == 4",
             "message": "assert 3 == 4",
             "crash": {"file": "shop/cart.py", "line": 7},
+            "confirmed": True,
             "new": True,
             "since": written["verdict_at"],
             "flaky": None,
