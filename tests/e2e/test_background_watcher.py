@@ -89,7 +89,7 @@ def test_a_watcher_in_the_background_answers_for_the_code_as_it_is(project: Proj
     project.save("test_a.py", GREEN)
     late = project.command("status", "--wait", "--line", "--timeout", "0.5")
     assert late.returncode == 124
-    assert "paused · 2 changes pending" in late.stdout  # the save, and the check
+    assert "paused · anything may have changed" in late.stdout  # the save, and the check
     assert "paused" in late.stderr
     # `git clean -xdf` removes the lock, the log and the status of a running watcher.
     subprocess.run(["git", "clean", "-xdfq", "-e", "test_a.py"], cwd=project.root, check=True, timeout=30)
