@@ -15,8 +15,17 @@ from support.watcher_states import Story, failed, passed
 from watchtest.client.status_file import WriterState, exit_code
 from watchtest.control.feed import status_message
 from watchtest.control.metrics import GAUGES
-from watchtest.core.events import CancelRequested, ConfirmationBegan, Event, Halted, RunEnded, RunRequested, TestsEnded
-from watchtest.core.model import Lane, StopReason, Verdict
+from watchtest.core.events import (
+    CancelRequested,
+    ConfirmationBegan,
+    Event,
+    Halted,
+    RunEnded,
+    RunRequested,
+    ServicesChanged,
+    TestsEnded,
+)
+from watchtest.core.model import Lane, ServiceInfo, StopReason, Verdict
 from watchtest.core.state import Broken, Executing, LaneState, State, Working
 from watchtest.core.step import leave
 from watchtest.core.transitions import facts_of
@@ -75,12 +84,12 @@ class SurfaceMachine(LaneMachine):
         self.reported: ReportedLanes = {}
         self.sent: list[str] = []
         """What the last event made the watcher send that looks green."""
-        self.is_doubted = False
+        self.doubted_run = ""
+        """The run that has seen a failure, or the last one that has."""
 
     def happen(self, event: Event) -> None:
         before = self.state
         super().happen(event)
-        self.is_doubted = self.is_doubted and isinstance(self.lane.activity, Working)
         self.sent = []
         new, self.reported = new_notifications(self.reported, self.state, "shop")
         if any(each.kind in (NotificationKind.GREEN, NotificationKind.PASSED) or "✔" in each.title for each in new):
@@ -118,8 +127,7 @@ class SurfaceMachine(LaneMachine):
             return  # paused or broken
         if self.taken is None:
             self.take_the_snapshot()
-        self.is_doubted = True
-        run = self.started.run.id
+        run = self.doubted_run = self.started.run.id
         self.happen(TestsEnded(Lane.SAVE, self.at(), run, (result(test, False),)))
         if is_confirming:
             self.happen(ConfirmationBegan(Lane.SAVE, self.at(), run, 1))
@@ -127,11 +135,18 @@ class SurfaceMachine(LaneMachine):
         else:
             self.streamed.add(test)
 
+    @rule()
+    def let_a_service_fail_for_a_moment(self) -> None:
+        self.happen(ServicesChanged(Lane.SAVE, self.at(), (ServiceInfo("kv", "failed", self.now),)))
+        self.green_is_shown_only_for_the_code_as_it_is()
+        self.happen(ServicesChanged(Lane.SAVE, self.at(), ()))
+
     def is_truly_green(self) -> bool:
         knowledge, truth = self.lane.knowledge, self.truth
         is_known = knowledge.verdict is Verdict.PASSED and knowledge.is_complete and knowledge.snapshot is not None
         is_current = is_known and knowledge.snapshot is not None and knowledge.snapshot.id == f"tree-{self.number}"
-        is_at_peace = not self.is_doubted and not isinstance(self.lane.activity, Broken) and not self.lane.problem
+        is_doubted = isinstance(self.lane.activity, Working) and self.lane.activity.run.id == self.doubted_run
+        is_at_peace = not is_doubted and not isinstance(self.lane.activity, Broken) and not self.lane.problem
         return is_current and bool(truth) and all(truth.values()) and is_at_peace
 
     @invariant()
