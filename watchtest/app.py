@@ -46,6 +46,7 @@ from watchtest.views.dashboard.dashboard import Dashboard, has_screen
 from watchtest.views.dashboard.watcher_screen import LocalBackend, ScreenServer
 from watchtest.views.lines.json_lines import JsonLines
 from watchtest.views.lines.plain_lines import PlainLines, log_event
+from watchtest.views.mood import Colour, mood
 from watchtest.views.notify.notifier import build_notifier
 from watchtest.views.notify.terminal_channel import NotificationRelay
 from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
@@ -304,8 +305,14 @@ def exit_code(state: State, once: bool) -> int:
     """Return the exit code of a watcher: with `--once`, that of its worst lane."""
     if not once:
         return 0
-    ends = [lane.runs.last.state if lane.runs.last else RunState.CANCELLED for lane in state.ranked]
-    return exit_codes.worst([exit_codes.OF_RUN[end] for end in ends])
+    return exit_codes.worst([_lane_exit_code(lane) for lane in state.ranked])
+
+
+def _lane_exit_code(lane: LaneState) -> int:
+    code = exit_codes.OF_RUN[lane.runs.last.state if lane.runs.last else RunState.CANCELLED]
+    # Only some tests may have run, or the code may have changed since.
+    is_green = mood(replace(lane, activity=Idle())).colour is Colour.GREEN
+    return exit_codes.RED if code == exit_codes.OK and not is_green else code
 
 
 def _go_on_if_accepted(project: Project, loop: Loop, now: float) -> None:

@@ -25,6 +25,7 @@ from watchtest.core.model import Lane, Result, RunState
 from watchtest.core.text import age, one_line, tests
 from watchtest.errors import BoxError, WorkspaceError
 from watchtest.exit_codes import OF_RUN, TIMED_OUT
+from watchtest.views import words
 from watchtest.workspace.folder import FOLDER
 
 if TYPE_CHECKING:
@@ -68,6 +69,9 @@ class GateVerdict:
     run: str
     at: float
     results: tuple[Result, ...]
+    """Of the tests that ran for it."""
+    is_narrowed: bool = False
+    """The other tests cannot be affected by what has changed, so they did not run again."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -140,7 +144,8 @@ def _known(project: Project, tree: str, environment: str) -> GateVerdict | None:
         if run is None:
             return None
         results = tuple(past.result for past in queries.run_detail(connection, run).final_results)
-    return GateVerdict(run.state, run.reason, run.id, run.ended_at or run.queued_at, results)
+    at = run.ended_at or run.queued_at
+    return GateVerdict(run.state, run.reason, run.id, at, results, is_narrowed=run.selected is not None)
 
 
 def _is_watched(project: Project, lane: Lane) -> bool:
@@ -189,18 +194,26 @@ def _from_state(target: GateTarget, last: State) -> GateVerdict:
     return GateVerdict(finished.state, finished.reason, finished.run.id, finished.ended_at, results)
 
 
-def _print(target: GateTarget, verdict: GateVerdict) -> None:
-    from watchtest.views.words import failure_line
+def _summary(verdict: GateVerdict, red: int) -> str:
+    """Return the verdict with the number of its tests."""
+    total = len(verdict.results)
+    match verdict.state:
+        case RunState.PASSED if verdict.is_narrowed:
+            return f"passed: {tests(total) if total else 'no test'} affected since the last green tree"
+        case RunState.PASSED:
+            return words.passed(verdict.results)
+        case RunState.FAILED:
+            return f"failed {red} of {tests(total)}"
+        case state:
+            return state.value.replace("_", " ")
 
+
+def _print(target: GateTarget, verdict: GateVerdict) -> None:
     red = [result for result in verdict.results if result.outcome.is_red]
-    count = f"{len(red)} of " if red else ""
     reason = f" · {one_line(verdict.reason)}" if verdict.reason else ""
     when = age(max(0.0, time.time() - verdict.at))
-    print(
-        f"{verdict.state.value} {count}{tests(len(verdict.results))} · {target.name} · tree {target.tree[:8]}"
-        f" · run {verdict.run} {when}{reason}"
-    )
+    print(f"{_summary(verdict, len(red))} · {target.name} · tree {target.tree[:8]} · run {verdict.run} {when}{reason}")
     for result in red[:FAILURES_SHOWN]:
-        print(f"  {failure_line(result)}")
+        print(f"  {words.failure_line(result)}")
     if len(red) > FAILURES_SHOWN:
         print(f"  … and {len(red) - FAILURES_SHOWN} more: watchtest history show {verdict.run}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import assert_never
 
 from watchtest.core import model
@@ -10,7 +12,7 @@ from watchtest.core.state import Broken, Knowledge, LaneState, PendingChanges
 from watchtest.core.text import ROW_LIMIT, count, duration, names, one_line, short, tests
 from watchtest.core.verdict import file_of
 from watchtest.views.mood import mood
-from watchtest.views.status.status_words import sign, summary
+from watchtest.views.status import status_words
 
 
 def verdict(knowledge: Knowledge) -> str:
@@ -18,8 +20,7 @@ def verdict(knowledge: Knowledge) -> str:
     total = len(knowledge.tests)
     match knowledge.verdict:
         case model.Verdict.PASSED:
-            skipped = sum(known.result.outcome is model.Outcome.SKIPPED for known in knowledge.tests.values())
-            return f"passed {tests(total - skipped)}" + (f", {skipped} skipped" if skipped else "")
+            return passed(known.result for known in knowledge.tests.values())
         case model.Verdict.FAILED:
             return f"failed {len(knowledge.red)} of {tests(total)}"
         case model.Verdict.ERROR:
@@ -32,11 +33,16 @@ def verdict(knowledge: Knowledge) -> str:
             assert_never(knowledge.verdict)
 
 
+def passed(results: Iterable[model.Result]) -> str:
+    outcomes = Counter(result.outcome for result in results)
+    return status_words.passed(outcomes.total(), outcomes[model.Outcome.SKIPPED])
+
+
 def standing(lane: LaneState) -> str:
     """Return the sign and the verdict of a lane, and why it is in doubt: `? 1 change pending · last: no tests`."""
     shown = mood(lane)
-    text = summary(shown.colour, verdict(lane.knowledge), shown.doubt)
-    return f"{sign(shown.colour, lane.knowledge.verdict)} {text}"
+    text = status_words.summary(shown.colour, verdict(lane.knowledge), shown.doubt)
+    return f"{status_words.sign(shown.colour, lane.knowledge.verdict)} {text}"
 
 
 def _with_reason(word: str, reason: str) -> str:

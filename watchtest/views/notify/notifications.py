@@ -181,12 +181,13 @@ def _notification(
     kind: NotificationKind, lane: LaneState, title: str, lines: tuple[str, ...], about: frozenset[str] = frozenset()
 ) -> Notification:
     knowledge = lane.knowledge
+    is_green = knowledge.verdict is Verdict.PASSED
     return Notification(
         kind,
         title,
         tuple(line for line in lines if line),
         lane.lane,
-        knowledge.verdict,
+        Verdict.UNKNOWN if is_green and mood(lane).colour is not Colour.GREEN else knowledge.verdict,
         run=knowledge.run.id if knowledge.run else "",
         tree=knowledge.snapshot.id if knowledge.snapshot else "",
         tests=tuple(one_line(test) for test in sorted(about)),

@@ -147,7 +147,9 @@ def _scope(lane: LaneState) -> Document | None:
         case All():
             kind, selected = "all", _collected(lane, run)
         case Only(tests=tests, is_proof=is_proof):
-            kind, selected = "affected" if is_proof else "failed", len(tests)
+            # The selection may name files, and tests that no longer exist.
+            collected = _collected(lane, run)
+            kind, selected = "affected" if is_proof else "failed", len(tests) if collected is None else collected
         case _:
             assert_never(run.selection)
     return {
@@ -172,7 +174,7 @@ def wave(lane: LaneState) -> int | None:
 
 
 def _collected(lane: LaneState, run: Run) -> int | None:
-    """Return how many tests a run of all tests has; None while that is unknown."""
+    """Return how many tests a run has; None while that is unknown."""
     if isinstance(lane.activity, Working):
         phase = lane.activity.phase
         return len(phase.promised) or None if isinstance(phase, Executing) else None

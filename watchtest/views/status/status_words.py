@@ -70,14 +70,18 @@ def verdict(document: Document) -> str:
     red = _number(counts, "failed") + _number(counts, "error")
     match word:
         case "passed":
-            skipped = _number(counts, "skipped")
-            return f"passed {tests(total - skipped)}" + (f", {skipped} skipped" if skipped else "")
+            return passed(total, _number(counts, "skipped"))
         case "failed":
             return f"failed {red} of {total}"
         case "error":
-            return _joined(f"error {red} of {total}" if red else "error", reason)
+            return f"error: {reason}" if reason else "error"
         case _:
             return _joined(word.replace("_", " "), reason)
+
+
+def passed(total: int, skipped: int) -> str:
+    """Return `passed 12 tests, 1 skipped`."""
+    return f"passed {tests(total - skipped)}" + (f", {skipped} skipped" if skipped else "")
 
 
 def _activity(document: Document) -> str:
