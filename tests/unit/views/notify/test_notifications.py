@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.watcher_states import Story, failed, passed, start
+from support.watcher_states import Story, failed, passed, snapshot, start
 
-from watchtest.core.events import CancelRequested, Halted, RunEnded
+from watchtest.core.events import CancelRequested, Halted, RunEnded, Unchanged
 from watchtest.core.model import Lane, Policy, StopReason, Verdict
 from watchtest.views.notify.notifications import (
     KINDS_BY_MODE,
@@ -127,6 +127,20 @@ def test_a_box_that_is_given_up_is_told_and_its_return_too() -> None:
     assert "does not answer" in lost.text
     story.change("y.py").breaks(is_transient=False).change("z.py").sync("t2").collect(A)
     assert titles(story) == ["⚠ shop: cannot run tests", "↻ shop: tests run again"]
+    assert told_by(story)[-1].verdict is Verdict.UNKNOWN, "the last verdict, which is green, is about other code"
+
+
+def test_green_on_code_that_has_changed_since_is_told_only_when_it_holds() -> None:
+    story = Story().run("t1", failed(A)).change("x.py").sync("t2").collect(A).change("y.py")
+    assert titles(story.end("t2", [passed(A)])) == ["✘ shop: 1 test failed"]
+    story.sync("t2").on(RunEnded(Lane.SAVE, story.now, story.working.run.id, Unchanged(snapshot("t2"))))
+    assert titles(story) == ["✘ shop: 1 test failed", "✔ shop: green again"]
+
+
+def test_a_failure_is_told_when_it_is_confirmed() -> None:
+    story = Story().run("t1", passed(A)).change("x.py").sync("t2").collect(A).results(failed(A)).confirm(1)
+    assert titles(story) == []
+    assert titles(story.end("t2", [failed(A)])) == ["✘ shop: 1 test failed"]
 
 
 def test_each_lane_is_told_under_its_own_name() -> None:
