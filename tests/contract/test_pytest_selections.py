@@ -72,3 +72,35 @@ def test_a_test_that_fails_before_any_of_its_code_runs_is_shown_where_it_begins(
     ]
     assert (failure["file"], failure["line"]) == ("test_lacking.py", 3)
     assert "fixture 'no_such_fixture' not found" in failure["text"]
+
+
+IGNORED = {
+    "a folder's conftest.py ignores it": {"tests/conftest.py": "collect_ignore = ['test_a.py']\n"},
+    "its folder is not searched": {"pytest.ini": "[pytest]\nnorecursedirs = tests\n"},
+    "it is outside of testpaths": {
+        "pytest.ini": "[pytest]\ntestpaths = other\n",
+        "other/test_c.py": "def test_c(): pass\n",
+    },
+    "its name is not one of a file of tests": {"pytest.ini": "[pytest]\npython_files = check_*.py\n"},
+    "an option ignores it": {"pytest.ini": "[pytest]\naddopts = --ignore=tests/test_a.py\n"},
+}
+
+
+@pytest.mark.parametrize("files", IGNORED.values(), ids=IGNORED)
+def test_a_changed_file_that_pytest_alone_would_not_collect_is_not_run(bench: WarmBench, files: dict[str, str]) -> None:
+    bench.put(TESTS | files)
+    assert INSIDE not in bench.cold().outcomes
+    assert bench.cold("tests/test_a.py").outcomes == {}
+
+
+def test_a_selected_file_of_a_package_runs_with_the_fixtures_of_the_package(bench: WarmBench) -> None:
+    bench.put(
+        {
+            "top/__init__.py": "NAME = 'top'\n",
+            "top/conftest.py": "import pytest\n@pytest.fixture(scope='package')\ndef made(): return 'made'\n",
+            "top/sub/__init__.py": "",
+            "top/sub/test_it.py": "from .. import NAME\ndef test_it(made): assert (made, NAME) == ('made', 'top')\n",
+            "top/sub/test_other.py": "raise OSError\n",
+        }
+    )
+    assert bench.cold("top/sub/test_it.py::test_it").outcomes == {"top/sub/test_it.py::test_it": "passed"}

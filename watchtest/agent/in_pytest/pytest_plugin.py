@@ -24,7 +24,7 @@ from ..warm.preloaded_state import PreloadedState
 from ..warm.prestart import EARLY, LATE, Gate
 from .pytest_failure import PytestFailures
 from .pytest_scopes import ScopePlugin
-from .pytest_selection import TestFilter, TestSelection
+from .pytest_selection import SelectedFiles, TestFilter, TestSelection
 from .xdist_workers import XdistWorkers
 
 UNKNOWN_FILES = "*"
@@ -68,7 +68,7 @@ def run(
     return code
 
 
-class PytestReporter:
+class PytestReporter(SelectedFiles):
     """`preloaded`: the state of the zygote that this process was forked from; None in a fresh process."""
 
     def __init__(
@@ -125,7 +125,6 @@ class PytestReporter:
                 self._gate.give_up("a limit for the whole session")
             if self._gate.point == LATE:
                 self._await_order()
-        self._selection.restrict(session)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collectstart(self, collector: Any) -> None:

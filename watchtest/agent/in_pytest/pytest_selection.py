@@ -5,13 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, Optional
 
-
-def files_of(tests: Optional[List[str]], root: str) -> List[str]:
-    """Return the existing files of the selected tests; their other tests are deselected later."""
-    if tests is None:
-        return []
-    files = sorted({test.partition("::")[0] for test in tests})
-    return [os.path.join(root, file) for file in files if os.path.exists(os.path.join(root, file))]
+import pytest
 
 
 class TestFilter:
@@ -36,9 +30,11 @@ class TestSelection:
     def __init__(self, order: Dict[str, Any], prefix: str = "") -> None:
         self.prefix = prefix
         self._root = os.path.realpath(order["root"])
-        self._files = files_of(order["tests"], order["root"])
         self._filter = None if order["tests"] is None else TestFilter(order["tests"])
-        self._collects_all = bool(order["collects_all"])
+        self._is_restricted = self._filter is not None and not order["collects_all"]
+        self._files = {test.partition("::")[0] for test in order["tests"] or ()}
+        self._folders = {"", *(file[:end] for file in self._files for end in range(len(file)) if file[end] == "/")}
+        """The folders on the way to a selected file."""
 
     def configure(self, config: Any) -> None:
         """Compute the prefix that makes pytest's ids, which are relative to its rootdir, relative to the workspace."""
@@ -51,10 +47,20 @@ class TestSelection:
     def __contains__(self, test: str) -> bool:
         return self._filter is None or test in self._filter
 
-    def restrict(self, session: Any) -> None:
-        """Collect only the files of selected tests."""
-        if self._filter is not None and not self._collects_all:
-            session.config.args = self._files
+    def leaves_out(self, path: str) -> bool:
+        """Return whether no selected test is in this file or folder, so that it need not be collected.
+
+        pytest looks for the other files as ever. As arguments, it would collect them even if the project ignores them.
+        """
+        if self._filter is None or not self._is_restricted:
+            return False
+        below = os.path.relpath(path, self._root).replace(os.sep, "/")
+        folder, _, name = below.rpartition("/")
+        if below in ("", os.curdir) or below.startswith("../") or below in self._folders:
+            return False
+        # What makes the folder a package.
+        is_package = name == "__init__.py" and folder in self._folders
+        return not is_package and below not in self._files and below not in self._filter
 
     def deselect(self, config: Any, items: List[Any]) -> None:
         """Deselect the collected tests that are not in the order."""
@@ -62,3 +68,20 @@ class TestSelection:
         if deselected:
             items[:] = [item for item in items if self.name(item.nodeid) in self]
             config.hook.pytest_deselected(items=deselected)
+
+
+class SelectedFiles:
+    """A plugin that keeps pytest from collecting files without selected tests."""
+
+    _selection: TestSelection
+
+    if hasattr(pytest, "version_tuple"):  # from 7.0
+
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_ignore_collect(self, collection_path: Any) -> Optional[bool]:
+            return self._selection.leaves_out(str(collection_path)) or None
+    else:
+
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_ignore_collect(self, path: Any) -> Optional[bool]:  # type: ignore[misc]
+            return self._selection.leaves_out(str(path)) or None

@@ -23,7 +23,7 @@ from .. import FOLDER, LOADER
 from ..record.recorder import start_recording
 from ..rows import Row, UntrustedRow, encode_row, parse_row
 from .pytest_scopes import ScopePlugin
-from .pytest_selection import TestSelection
+from .pytest_selection import SelectedFiles, TestSelection
 
 NUMBERS_PER_WORKER = 1_000_000_000
 """How many numbers each worker has for its code objects."""
@@ -104,7 +104,7 @@ def pytest_load_initial_conftests(early_config: Any) -> None:
     _started.clear()
 
 
-class _XdistWorker:
+class _XdistWorker(SelectedFiles):
     """The plugin in a worker."""
 
     def __init__(self, order: Dict[str, Any]) -> None:
@@ -138,10 +138,6 @@ class _XdistWorker:
 
     def pytest_configure(self, config: Any) -> None:
         self._selection.configure(config)
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection(self, session: Any) -> None:
-        self._selection.restrict(session)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: Any, items: List[Any]) -> None:
