@@ -8,6 +8,8 @@ import shutil
 import signal
 import time
 
+from docker.errors import APIError
+
 from chaos.steps import STEPS, some_edits, step
 from chaos.world import NotNow, World
 
@@ -160,7 +162,8 @@ def break_a_container(world: World) -> str:
             container.pause()
             time.sleep(world.random.choice((0.1, 1.0)))
             some_edits(world)
-            container.unpause()
+            with contextlib.suppress(APIError):  # an impatient watcher has restarted it
+                container.unpause()
         case _:
             for row in container.top(ps_args="-ww -eo pid,args")["Processes"]:
                 if "/opt/watchtest /workspace" in row[-1]:

@@ -143,6 +143,14 @@ def rename_a_file(world: World) -> str:
 
 
 @step(2)
+def copy_a_test_file(world: World) -> str:
+    """Copy a file of tests to another folder: without an `__init__.py`, pytest refuses two modules of one name."""
+    path = any_test_file(world)
+    target = Path(world.random.choice(("tests/copied", "tests/words", "copied"))) / Path(path).name
+    return f"{path!r} to {world.write(str(target), world.read(path))}"
+
+
+@step(2)
 def rename_a_folder(world: World) -> str:
     folder = world.random.choice(("tests/words", "tests/more", "shop/words", "data/parts"))
     source, target = world.root / folder, world.root / f"{folder}_moved"
@@ -314,6 +322,19 @@ def turn_a_file_into_a_link(world: World) -> str:
     file.replace(kept)
     file.symlink_to(kept.name)
     return path
+
+
+@step(2)
+def link_to_tests(world: World) -> str:
+    """Give a file or folder of tests a second name, under which pytest finds its tests again."""
+    link = world.root / world.random.choice(("alias", "tests/alias", "tests/more/alias", "test_alias.py"))
+    if link.exists() and not link.is_symlink():
+        raise NotNow
+    target = world.random.choice(("tests", "words", "tests/words", "../more", "tests/test_limits.py", "alias"))
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(target)
+    return f"{link.relative_to(world.root)} to {target}"
 
 
 @step(2)

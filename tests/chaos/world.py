@@ -236,6 +236,9 @@ class World:
         for lane, truth in truths.items():
             self._compare_lane(lane, truth, status["lanes"][lane])
             self._compare_mirror(lane, truth)
+        for lane in self.lanes.keys() - truths.keys():
+            if problem := status["lanes"][lane]["problem"]:
+                raise Violation(f"{lane} has to wait for git, but it says {problem}")
         self._look_for_strays()
         if self.random.random() < 0.15:
             self._compare_commands(truths)
@@ -351,7 +354,7 @@ class World:
     def _is_expected(self, pid: int, line: str) -> bool:
         own = self.watcher.process.pid
         is_agent = " -I -c " in line or "watchtest_agent.warm import zygote" in line
-        is_helper = line.startswith("git cat-file --batch") and _parent(pid) == own
+        is_helper = "cat-file --batch" in line and line.startswith("git ") and _parent(pid) == own
         return pid == own or line.split(" ", 1)[0].endswith("bwrap") or is_agent or is_helper
 
     def _compare_commands(self, truths: dict[str, Truth]) -> None:
