@@ -77,7 +77,9 @@ def _run_side_by_side(options: argparse.Namespace) -> int:
         running = [process for process in running if process.returncode is None]
         time.sleep(0.2)
     took_s, steps = time.monotonic() - began, options.steps * len(options.seed)
-    print(f"{steps} steps in {took_s:.0f} s, {steps / took_s:.1f} per second; {sum(map(bool, codes))} seeds failed")
+    failed = sum(map(bool, codes))
+    rate = f", {steps / took_s:.1f} per second" if not failed else ""
+    print(f"{steps} steps in {took_s:.0f} s{rate}; {failed} of {len(codes)} seeds found a difference")
     return max(codes)
 
 
