@@ -18,9 +18,12 @@ from watchtest.core.verdict import file_of
 
 
 def count_narrowed_run(lane: LaneState, run: Run) -> LaneState:
-    """Count the judged runs in a row that have left tests out."""
+    """Count the judged runs in a row that have left tests out.
+
+    An audit that could not run all tests, because a file cannot be collected, would find no more the next time.
+    """
     match run.selection:
-        case All() if lane.knowledge.is_complete:
+        case All() if lane.knowledge.is_complete or run.is_audit:
             return replace(lane, audit=AuditState(confirmed_red=lane.audit.confirmed_red))
         case Only(is_proof=True):
             return replace(lane, audit=replace(lane.audit, narrowed_runs=lane.audit.narrowed_runs + 1))

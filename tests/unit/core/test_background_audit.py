@@ -99,6 +99,25 @@ def test_after_so_many_narrowed_runs_everything_runs_once() -> None:
     assert story.lane.audit.narrowed_runs == 0
 
 
+def test_an_audit_that_cannot_collect_a_file_is_not_repeated_until_tests_are_left_out_again() -> None:
+    story = Story(runs=1, idle_s=60.0)
+    story.change()
+    story.end("t1", passed(A), passed(C))
+    story.change()
+    story.end("t2", passed(A), selection=only(A))
+    audit = story.started()
+    assert audit is not None
+    assert audit.run.is_audit
+    snapshot = Snapshot("t2", {})
+    uncollected = Execution(2, frozenset({A}), {}, collection_errors=(failed("tests/test_c.py"),))
+    story.take(RunEnded(Lane.SAVE, story.now, audit.run.id, Judged(snapshot, uncollected, "box")))
+    assert not any(isinstance(effect, StartRun | SetTimer) for effect in story.effects)
+    assert isinstance(story.lane.activity, Idle)
+    story.change()
+    story.end("t3", passed(A), selection=only(A))
+    assert story.started() is not None
+
+
 def test_at_rest_for_long_enough_it_does_so_too_and_not_before() -> None:
     story = Story(idle_s=60)
     green(story)
