@@ -133,7 +133,7 @@ def freeze_agents(world: World) -> str:
     return words
 
 
-@step(0)
+@step(1)
 def remove_a_local_box(world: World) -> str:
     only(world, "local")
     lane = world.any_lane()
