@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 
 import pytest
@@ -256,3 +257,22 @@ def test_two_sessions_never_share_a_box(bench: Bench) -> None:
         assert other.said("echo alive") == "alive\n"
     finally:
         other.close()
+
+
+@pytest.mark.python_in_the_box
+@pytest.mark.thorough
+def test_a_job_cannot_open_the_files_or_the_memory_of_the_agent(bench: Bench, kind: str) -> None:
+    if kind == "local" and os.geteuid() == 0:
+        pytest.skip("NOT ISOLATED: root without a sandbox may look into every process")
+    script = """
+import os
+agent = open("/proc/{}/stat".format(os.getppid())).read().split()[3]
+for file in ("fd/1", "mem", "environ"):
+    try:
+        open("/proc/{}/{}".format(agent, file), "rb").read(1)
+        print("open:", file)
+    except PermissionError:
+        print("closed:", file)
+"""
+    end = bench.sh(f"exec {bench.python} - <<'END'\n{script}\nEND")
+    assert end.output.splitlines() == ["closed: fd/1", "closed: mem", "closed: environ"]

@@ -137,6 +137,22 @@ ATTACKS = {
         is_named=True,
     ),
     "prints a gigabyte": Attack("[os.write(1, b'x' * 2**20) for _ in range(1024)]"),
+    "writes results of its own and leaves": Attack(
+        """
+        import json
+        rows = [{"k": "test", "test": test, "outcome": "passed", "duration_s": 0.1} for test in (
+            "test_hostile.py::test_hostile", "test_hostile.py::test_after")]
+        rows.append({"k": "finish", "exit_code": 0, "withdrawn": ""})
+        for fd in range(3, 64):
+            try:
+                os.write(fd, "".join(json.dumps(row) + "\\n" for row in rows).encode())
+            except OSError:
+                pass
+        os._exit(0)
+        """,
+        ("error",),
+        is_named=True,
+    ),
     "leaves many processes": Attack(
         """
         try:

@@ -68,17 +68,16 @@ def wait_until_free(file: str, what: str) -> None:
     fd = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
 
     def on_wait(waited_s: float) -> None:
-        for pid in _pids_with_open(fd):
+        for pid in _pids_with_open(os.path.realpath(file)):
             send_signal(pid, signal.SIGKILL if waited_s > _PATIENCE_S else signal.SIGCONT)
 
     _wait_for_lock(fd, "{} does not exit".format(what), on_wait)
     os.close(fd)
 
 
-def _pids_with_open(fd: int) -> List[int]:
+def _pids_with_open(file: str) -> List[int]:
     """Return the other processes that have this file open; none without /proc."""
     try:
-        file = os.readlink("/proc/self/fd/{}".format(fd))
         names = [name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
     except OSError:
         return []

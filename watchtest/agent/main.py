@@ -19,6 +19,7 @@ from . import PROTOCOL, box_lock, running_test
 from .agent_error import AgentError, error_code
 from .code.fingerprint_job import FingerprintJobs
 from .frames import BadFrame, Decoder, Header, encode, in_pieces
+from .jobs import supervisor
 from .jobs.job_control import JobControl
 from .mirror import Mirror
 from .owned_paths import LEDGER
@@ -32,6 +33,7 @@ def main(home: str, root: str) -> None:
     channel_out = os.dup(1)
     os.dup2(2, 1)  # so that no print, ours or of a module we import, can enter the stream
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    supervisor.set_dumpable(False)  # a test could write to our channel or read our memory
     agent = Agent(home, root, channel_out)
     try:
         agent.open()

@@ -10,6 +10,8 @@ import faulthandler
 import json
 import os
 import signal
+from hashlib import blake2b
+from hmac import compare_digest
 from os import getpid, write
 from typing import Any, Dict, Final, List, Literal, Mapping, Optional, Tuple, TypedDict
 
@@ -19,6 +21,7 @@ SCOPE_SETS = ("files", "folders", "probes", "imports", "missing", "uses", "opaqu
 """The fields of a ScopeRow that are sets of words."""
 IDS_PER_ROW = 500
 BUFFER_LIMIT = 32 * 1024
+KEY_SIZE, SIGNATURE_SIZE = 16, 16
 STACKS_SIGNAL = signal.SIGRTMIN + 5 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -192,12 +195,42 @@ def encode_row(row: Row) -> bytes:
     return ENCODE(row).encode("ascii") + b"\n"
 
 
+class RowSignatures:
+    """Signs and verifies the rows of one writer in their order: rows of others, and repeated ones, are noticed.
+
+    Code in the process of the writer can find the key. This stops what is merely written to our pipe.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._count = 0
+
+    def signed(self, row: bytes) -> bytes:
+        """Return the next row with its signature in front."""
+        signature = self._signature(row.rstrip(b"\n"))
+        self._count += 1
+        return signature + row
+
+    def verified(self, line: bytes) -> bytes:
+        """Return the row in this line; b"" if it is not the next one of our writer."""
+        signature, row = line[:SIGNATURE_SIZE], line[SIGNATURE_SIZE:]
+        if not compare_digest(signature, self._signature(row)):
+            return b""
+        self._count += 1
+        return row
+
+    def _signature(self, row: bytes) -> bytes:
+        signed = self._count.to_bytes(8, "big") + row
+        return blake2b(signed, key=self._key, digest_size=SIGNATURE_SIZE // 2).hexdigest().encode("ascii")
+
+
 class RowWriter:
     """Writes rows to the agent's pipe. A fork of the test process writes nothing."""
 
-    def __init__(self, fd: int, running_test: str = "") -> None:
-        """`running_test` is the file that keeps the name of the running test."""
+    def __init__(self, fd: int, running_test: str = "", key: bytes = b"") -> None:
+        """`running_test` is the file that keeps the name of the running test; `key` signs the rows."""
         self._fd = fd
+        self._signatures = RowSignatures(key) if key else None
         self._pid = getpid()
         self._buffer = bytearray()
         self._running_file = running_test
@@ -223,7 +256,8 @@ class RowWriter:
 
     def buffer(self, row: Row) -> None:
         """Write the row together with the next one that is sent."""
-        self._buffer += encode_row(row)
+        line = encode_row(row)
+        self._buffer += line if self._signatures is None else self._signatures.signed(line)
         if len(self._buffer) > BUFFER_LIMIT:
             self.flush()
 
@@ -238,6 +272,19 @@ class RowWriter:
         for start in range(0, len(tests), IDS_PER_ROW):
             self.send(CollectedRow(k=RowKind.COLLECTED, tests=tests[start : start + IDS_PER_ROW]))
         self.send(BareRow(k=RowKind.COLLECTION_END))
+
+
+RESULTS, STACKS, KEY = "WATCHTEST_RESULTS_FD", "WATCHTEST_STACKS_FD", "WATCHTEST_KEY_FD"
+"""The variables in which the agent names its pipes to a fresh process."""
+
+
+def inherited_writer(running_test: str) -> RowWriter:
+    """Return the writer for the pipe that the agent named, with the key that it has put into another one."""
+    key = b""
+    if KEY in os.environ:
+        with os.fdopen(inherited_fd(KEY), "rb") as stream:
+            key = stream.read()
+    return RowWriter(inherited_fd(RESULTS), running_test, key)
 
 
 def inherited_fd(name: str) -> int:

@@ -38,7 +38,7 @@ def test_a_number_that_has_come_to_mean_another_file_is_not_read() -> None:
 
 
 def test_a_warm_process_that_cannot_be_started_leaves_runs_cold_and_the_agent_alive(tmp_path: Path) -> None:
-    link = ZygoteLink(str(tmp_path / "gone"), str(tmp_path), str(tmp_path / "lock"))
+    link = ZygoteLink(str(tmp_path / "gone"), str(tmp_path), str(tmp_path / "lock"), b"")
     options: dict[str, Any] = {"python": sys.executable, "args": [], "tests": None, "order": []}
     order = {"pytest": options, "root": str(tmp_path), "cwd": str(tmp_path), "env": {}}
     for _ in range(20):

@@ -39,12 +39,12 @@ def main(order_file: str) -> int:
     """Run pytest in a fresh process as the order says; return pytest's exit code."""
     with open(order_file) as stream:
         order = json.load(stream)
-    return run(order, rows.inherited_fd("WATCHTEST_RESULTS_FD"), rows.inherited_fd("WATCHTEST_STACKS_FD"))
+    return run(order, rows.inherited_writer(order.get("running_test", "")), rows.inherited_fd(rows.STACKS))
 
 
 def run(
     order: Dict[str, Any],
-    results_fd: int,
+    writer: rows.RowWriter,
     stacks_fd: int,
     preloaded: Optional[PreloadedState] = None,
     gate: Optional[Gate] = None,
@@ -57,7 +57,7 @@ def run(
     rows.dump_stacks_on_signal(stacks_fd)
     args = list(order["args"])
     sys.argv = [os.path.join(os.path.dirname(pytest.__file__), "__main__.py"), *args]
-    reporter = PytestReporter(results_fd, order, preloaded, gate)
+    reporter = PytestReporter(writer, order, preloaded, gate)
     recorder = start_recording(order["root"], reporter.send_record) if order["record"] else None
     plugins = [reporter] if recorder is None else [reporter, ScopePlugin(recorder, reporter.name)]
     code = int(pytest.main(args, plugins=plugins))
@@ -73,12 +73,12 @@ class PytestReporter(SelectedFiles):
 
     def __init__(
         self,
-        results_fd: int,
+        writer: rows.RowWriter,
         order: Dict[str, Any],
         preloaded: Optional[PreloadedState] = None,
         gate: Optional[Gate] = None,
     ) -> None:
-        self._rows = rows.RowWriter(results_fd, order.get("running_test", ""))
+        self._rows = writer
         self.send = self._rows.send
         self._root = os.path.realpath(order["root"])
         self._failures = PytestFailures(order["root"])

@@ -27,8 +27,8 @@ def main(order_file: str) -> int:
     """Find and run tests as the order says; return an exit code like pytest's: 0, 1, 5 for no tests, else an error."""
     with open(order_file) as stream:
         order = json.load(stream)
-    writer = rows.RowWriter(rows.inherited_fd("WATCHTEST_RESULTS_FD"), order["running_test"])
-    rows.dump_stacks_on_signal(rows.inherited_fd("WATCHTEST_STACKS_FD"))
+    writer = rows.inherited_writer(order.get("running_test", ""))
+    rows.dump_stacks_on_signal(rows.inherited_fd(rows.STACKS))
     sys.argv = [os.path.basename(sys.executable) + " -m unittest", "discover", *order["args"]]
     recorder = ScopeRecorder(order["root"], writer.send, order["record"])
     try:

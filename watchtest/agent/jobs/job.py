@@ -14,8 +14,9 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from .. import box_lock
-from ..rows import RowKind, parse_row
+from ..rows import RowKind, RowSignatures, parse_row
 from . import job_limits, job_process, supervisor
+from .disk_watch import DiskWatch
 from .job_limits import LINE_LIMIT, BoundedOutput, StopPolicy, death_reason
 
 STACKS_LIMIT = 256 * 1024
@@ -31,6 +32,7 @@ COMMANDS = {
 
 READ_HERE = (RowKind.START, RowKind.TEST, RowKind.MODULES, RowKind.VITAL, RowKind.COLD)
 """The rows of our plugin that the agent evaluates."""
+FILLED = "the run has filled the disk of {}"
 Send = Callable[..., None]
 
 
@@ -50,6 +52,8 @@ class RunningJob:
         selector: selectors.BaseSelector,
         ends: job_process.PipeEnds,
         supervisor_pid: Optional[int],
+        disks: DiskWatch,
+        key: bytes,
         cold_because: str = "",
     ) -> None:
         self.job_id = job_id
@@ -59,6 +63,8 @@ class RunningJob:
         self._supervisor_pid = supervisor_pid
         self._cold_because = cold_because
         self._control = ends.control
+        self._disks = disks
+        self._rows = RowSignatures(key)
         self._has_our_rows = order.get("results") == "pipe"
         self._policy = StopPolicy(
             run_s=float(order["limit_s"]),
@@ -132,7 +138,7 @@ class RunningJob:
         if len(self._unfinished_line) > LINE_LIMIT:
             self._unfinished_line = b""  # not written by our plugin, whose rows are bounded
         if self._has_our_rows:
-            lines = [line for line in lines if self._is_for_host(line)]
+            lines = [line for line in map(self._rows.verified, lines) if line and self._is_for_host(line)]
         else:
             for line in lines:
                 if not line.startswith(b"{"):
@@ -167,6 +173,9 @@ class RunningJob:
 
     def tick(self) -> None:
         """Check the limits, take the next step of a stop when it is due, and close pipes that will not end."""
+        filled = self._disks.filled()
+        if filled:
+            self._policy.fail(FILLED.format(filled))
         step = self._policy.due_step()
         if step is not None:
             self._take_step(step)
@@ -199,6 +208,11 @@ class RunningJob:
             os.waitpid(self._supervisor_pid, 0)
         if self._unfinished_line and not self._has_our_rows:
             self._on_results(b"\n")  # the last line may lack its newline
+        filled = self._disks.filled_now()
+        if filled:
+            self._disks.clean()
+        if filled and self._policy.current_test:
+            self._policy.fail(FILLED.format(filled))
         stopped, reason, test = self._policy.stopped, self._policy.reason, self._policy.current_test
         try:
             report = json.loads(self._report.partition(b"\n")[2].decode("ascii"))
@@ -220,6 +234,7 @@ class RunningJob:
             "reason": reason,
             "current": test,
             "left": report["left"],
+            "damage": FILLED.format(filled) if self._disks.filled_now() else "",
             "dropped": self._output.dropped,
             "tail": self._output.tail.decode("utf-8", "replace"),
             "stacks": self._stacks.decode("utf-8", "replace"),

@@ -13,10 +13,11 @@ from ..frames import BODY_PIECE, Header
 from ..in_pytest import pytest_command
 from ..in_unittest import unittest_main
 from ..owned_paths import LEDGER
-from ..rows import BareRow, RowKind, encode_row
+from ..rows import KEY_SIZE, BareRow, RowKind, encode_row
 from ..vital_files import VitalFiles, files_below
 from ..warm.zygote_link import ZygoteLink
 from . import job_process
+from .disk_watch import DiskWatch
 from .job import RunningJob, complete
 from .job_limits import hard_limit_s
 
@@ -51,7 +52,9 @@ class JobControl:
         self.running_test_file = os.path.join(home, "running-test")
         own_files = [os.path.join(home, name) for name in (LEDGER, "remembered.json", "venv/pyvenv.cfg")]
         self._vital_files = VitalFiles([*own_files, *files_below(FOLDER)])
-        self._zygote = ZygoteLink(home, root, self.lock_file)
+        self._key = os.urandom(KEY_SIZE)
+        """Signs the rows of our plugins. Never in an argument, a variable or a file."""
+        self._zygote = ZygoteLink(home, root, self.lock_file, self._key)
 
     @property
     def is_busy(self) -> bool:
@@ -138,10 +141,13 @@ class JobControl:
                 order["argv"] = pytest_command.cold_argv(order["pytest"], self._home)
             pipes = job_process.JobPipes()
             unwanted = [*self._own_fds(), *self._zygote.fds]
-            supervisor_pid = job_process.start_cold(order, pipes, unwanted, self.lock_file, limit_s)
+            supervisor_pid = job_process.start_cold(order, pipes, unwanted, self.lock_file, limit_s, self._key)
             pipes.job_ends.close()
             ends = pipes.agent_ends
-        self._job = RunningJob(job_id, order, self._send, self._selector, ends, supervisor_pid, cold_because)
+        disks = DiskWatch(self._root, [self._home, "/tmp"])
+        self._job = RunningJob(
+            job_id, order, self._send, self._selector, ends, supervisor_pid, disks, self._key, cold_because
+        )
 
     # -- ending ------------------------------------------------------------------------------------
 
@@ -163,7 +169,8 @@ class JobControl:
         running_test.take(self.running_test_file)
         self._vital_files.note_loaded(job.vital_files)
         # Only tests: a setup may change whatever it likes.
-        end["damage"] = self._vital_files.first_change() if job.order.get("results") == "pipe" else ""
+        if job.order.get("results") == "pipe":
+            end["damage"] = end["damage"] or self._vital_files.first_change()
         end["full_disk"] = full_disk(self._root, self._home, "/tmp")
         end["has_report"] = self._send_report(job)
         self._send(dict(end, t="ended", id=job.job_id))

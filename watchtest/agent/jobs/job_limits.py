@@ -56,7 +56,7 @@ class StopPolicy:
         self._running_tests: Dict[str, float] = {}
         self._steps: List[str] = []
         self._next_step_at = 0.0
-        self._timed_out_in = ""
+        self._blamed_test = ""
         self.has_started_tests = False
         self.stopped: Optional[str] = None
         """Why it was stopped: cancelled, killed or timed_out."""
@@ -69,8 +69,8 @@ class StopPolicy:
 
     @property
     def current_test(self) -> str:
-        """The test that was running at the timeout, or is running now; of parallel tests, the first that began."""
-        return self._timed_out_in or next(iter(self._running_tests), "")
+        """The test that was running when the job was ended, or is now; of parallel tests, the first that began."""
+        return self._blamed_test or next(iter(self._running_tests), "")
 
     def note_output(self) -> None:
         self._last_output_at = self._clock()
@@ -91,10 +91,16 @@ class StopPolicy:
             self.stopped = "cancelled"
             self._begin([INTERRUPT, TERMINATE, KILL, KILL_SUPERVISOR])
 
+    def fail(self, reason: str) -> None:
+        """Kill the job because of what it does. This is an error of the test, not a stop."""
+        if self.stopped is None and not self.reason:
+            self._blame(reason)
+            self._begin([KILL, KILL_SUPERVISOR])
+
     def due_step(self) -> Optional[str]:
         """Check the limits; return the next step of a stop if it is time for it."""
         now = self._clock()
-        if self.stopped is None:
+        if self.stopped is None and not self.reason:
             self._check_limits(now)
         if not self._steps or now < self._next_step_at:
             return None
@@ -112,10 +118,13 @@ class StopPolicy:
 
     def _time_out(self, reason: str) -> None:
         self.stopped = "timed_out"
-        self._timed_out_in = self.current_test
-        self.reason = "{}, in {}".format(reason, self.current_test) if self.current_test else reason
+        self._blame(reason)
         stacks = [DUMP_STACKS] if self._has_stacks else []
         self._begin([*stacks, INTERRUPT, TERMINATE, KILL, KILL_SUPERVISOR])
+
+    def _blame(self, reason: str) -> None:
+        self._blamed_test = self.current_test
+        self.reason = "{}, in {}".format(reason, self.current_test) if self.current_test else reason
 
     def _begin(self, steps: List[str]) -> None:
         self._steps = steps

@@ -7,7 +7,7 @@ import os
 import signal
 from typing import Any, Dict, List, NamedTuple
 
-from .. import box_lock
+from .. import box_lock, rows
 from . import supervisor
 
 TESTS_OOM_SCORE = 1000
@@ -50,7 +50,7 @@ def _enlarge(pipe: int) -> None:
 
 
 def start_cold(
-    order: Dict[str, Any], pipes: JobPipes, close_in_child: List[int], runs_lock: str, hard_limit_s: float
+    order: Dict[str, Any], pipes: JobPipes, close_in_child: List[int], runs_lock: str, hard_limit_s: float, key: bytes
 ) -> int:
     """Fork a supervisor that executes the command; return its pid.
 
@@ -65,8 +65,9 @@ def start_cold(
         for fd in close_in_child:
             os.close(fd)
         os.dup2(os.open(os.devnull, os.O_RDWR), 0)  # in place of the channel
+        supervisor.set_dumpable(True)  # so that the next agent may find it
         box_lock.hold_shared(runs_lock)
-        pid = start(order, pipes.job_ends.output, pipes.job_ends.results, pipes.job_ends.stacks)
+        pid = start(order, pipes.job_ends.output, pipes.job_ends.results, pipes.job_ends.stacks, key)
         supervise(pid, pipes.job_ends, hard_limit_s)
     finally:
         os._exit(70)  # only after an exception: the agent notices the missing report
@@ -82,7 +83,7 @@ def supervise(pid: int, ends: PipeEnds, hard_limit_s: float, is_waiting: bool = 
     supervisor.supervise(pid, ends.control, ends.status, hard_limit_s, is_waiting)
 
 
-def start(order: Dict[str, Any], output_fd: int, results_fd: int = -1, stacks_fd: int = -1) -> int:
+def start(order: Dict[str, Any], output_fd: int, results_fd: int = -1, stacks_fd: int = -1, key: bytes = b"") -> int:
     """In the supervisor: fork and execute the command; return its pid."""
     os.setsid()
     supervisor.become_subreaper()
@@ -96,7 +97,8 @@ def start(order: Dict[str, Any], output_fd: int, results_fd: int = -1, stacks_fd
         detach(stdout, output_fd, order.get("oom_score", TESTS_OOM_SCORE))
         env = dict(order["env"])
         if results == "pipe":
-            for name, fd in (("WATCHTEST_RESULTS_FD", results_fd), ("WATCHTEST_STACKS_FD", stacks_fd)):
+            fds = {rows.RESULTS: results_fd, rows.STACKS: stacks_fd, rows.KEY: _pipe_with(key)}
+            for name, fd in fds.items():
                 os.set_inheritable(fd, True)
                 env[name] = str(fd)
         for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGCHLD):
@@ -110,9 +112,18 @@ def start(order: Dict[str, Any], output_fd: int, results_fd: int = -1, stacks_fd
         os._exit(127)
 
 
+def _pipe_with(content: bytes) -> int:
+    """Return the reading end of a pipe that holds just this."""
+    reading, writing = os.pipe()
+    os.write(writing, content)
+    os.close(writing)
+    return reading
+
+
 def detach(stdout: int, stderr: int, oom_score: int) -> None:
     """In the job's own process: start a new session with standard streams as a fresh process has them."""
     os.setsid()
+    supervisor.set_dumpable(True)
     _set_oom_score(oom_score)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

@@ -20,6 +20,7 @@ from ..box_lock import send_signal
 from ..rows import STACKS_SIGNAL
 
 STACKS, INTERRUPT, TERMINATE, KILL, GO = b"s", b"i", b"t", b"k", b"g"
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_LIMIT_S = 10.0
 _KILL_TREE_LIMIT_S = 2.0
@@ -46,12 +47,21 @@ def supervise(pid: int, control_fd: int, status_fd: int, hard_limit_s: float, is
 
 def become_subreaper() -> bool:
     """Adopt the orphans of our descendants from now on; return False where the system cannot."""
+    return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def set_dumpable(is_dumpable: bool) -> bool:
+    """Decide whether processes of the same user may look into this one: its memory, its files, its environment."""
+    return _prctl(_PR_SET_DUMPABLE, int(is_dumpable))
+
+
+def _prctl(option: int, value: int) -> bool:
     if not sys.platform.startswith("linux"):
         return False
     try:
         import ctypes  # some Pythons are built without it
 
-        return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+        return bool(ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0)
     except (ImportError, OSError, AttributeError):
         return False
 

@@ -14,7 +14,7 @@ import sys
 import traceback
 from typing import Any, Dict, List, NoReturn
 
-from .. import box_lock
+from .. import box_lock, rows
 from ..jobs import job_process, supervisor
 from ..messages import receive, send
 from ..module_origins import cache_folders
@@ -109,7 +109,12 @@ def _run(request: Dict[str, Any], ends: job_process.PipeEnds, gate_fds: List[int
         gate = None
         if gate_fds:
             gate = Gate(gate_fds[0], request["point"], os.getcwd(), order["args"], preloaded, request["expected"])
-        code = int(pytest_plugin.run(order, ends.results, ends.stacks, preloaded, gate))
+        key = bytes.fromhex(request.pop("key"))
+        code = int(
+            pytest_plugin.run(
+                order, rows.RowWriter(ends.results, order["running_test"], key), ends.stacks, preloaded, gate
+            )
+        )
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     _finalize()

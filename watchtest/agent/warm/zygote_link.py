@@ -29,10 +29,11 @@ OUTPUT_LIMIT = 16 * 1024
 class ZygoteLink:
     """Keeps a zygote for the latest kind of order, and the prestarted runs that were forked from it."""
 
-    def __init__(self, home: str, root: str, runs_lock: str) -> None:
+    def __init__(self, home: str, root: str, runs_lock: str, key: bytes) -> None:
         self._home = home
         self._root = root
         self._runs_lock = runs_lock
+        self._rows_key = key
         self._pid: Optional[int] = None
         self._channel: Optional[socket.socket] = None
         self._key: Optional[str] = None
@@ -239,6 +240,7 @@ class ZygoteLink:
         """
         assert self._channel is not None
         request = dict(waiting, order=plugin_order, runs_lock=self._runs_lock, hard_limit_s=hard_limit_s)
+        request["key"] = self._rows_key.hex()
         pipes = job_process.JobPipes()
         try:
             send(self._channel, request, [*pipes.job_ends, *files])

@@ -94,3 +94,14 @@ def test_of_long_output_head_and_tail_are_kept_and_the_rest_is_counted(monkeypat
 def test_a_kill_by_the_kernel_is_only_believed_of_sigkill() -> None:
     assert death_reason("SIGKILL", True, "a") == "out of memory: the kernel killed the run in a"
     assert death_reason("SIGSEGV", True) == "the process was ended by SIGSEGV"
+
+
+def test_a_job_that_does_harm_is_killed_and_its_test_is_in_error(clock: Clock) -> None:
+    policy = StopPolicy(run_s=2.0, silence_s=60.0, grace_s=1.0, clock=clock)
+    policy.note_test_start("test_a.py::test_a")
+    policy.fail("the disk is full")
+    policy.fail("the disk is still full")
+    assert steps(policy, clock, 20.0) == [(0.25, "KILL"), (3.25, "ALL")]
+    assert (policy.stopped, policy.reason) == (None, "the disk is full, in test_a.py::test_a")
+    policy.note_test_end("test_a.py::test_a")
+    assert policy.current_test == "test_a.py::test_a"
