@@ -13,7 +13,7 @@ from support.projects import MakeProject, end
 from support.watcher_process import Project, Status, Watcher
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(240)]
-LIMIT_S, GRACE_S = 4.0, 0.5
+LIMIT_S, GRACE_S = 8.0, 0.5
 ENDS_WITHIN_S = LIMIT_S + 15.0
 SERVED_WITHIN_S = 15.0
 HOSTILE = "test_hostile.py::test_hostile"
