@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import os
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -53,6 +54,8 @@ class _SyncedBox:
     snapshot: model.Snapshot
     generation: int
     recipe: Recipe
+    links: Mapping[str, str]
+    """The target of each symlink in the snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,8 @@ class Pipeline:
     """Excluded paths that were reported already."""
     services_at: dict[str, tuple[tuple[str, float], ...]] = field(default_factory=dict)
     """By tree id: the services that were running when it was tested, and since when."""
+    targets: dict[str, str] = field(default_factory=dict)
+    """The targets of symlinks, by digest."""
     source_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while the source is read."""
 
@@ -286,7 +291,7 @@ class Pipeline:
             return None
         self.check_shrinkage(session.path_count, len(snapshot.entries))
         generation, _ = await session.sync(snapshot, self.source.read)
-        return _SyncedBox(session, info, snapshot, generation, recipe)
+        return _SyncedBox(session, info, snapshot, generation, recipe, await self._link_targets(snapshot))
 
     async def _recipe(self, snapshot: model.Snapshot) -> Recipe:
         return await asyncio.to_thread(recipe_of, self.recipe_input, snapshot, self.source.read)
@@ -315,6 +320,19 @@ class Pipeline:
         assert isinstance(snapshot, model.Snapshot)
         return snapshot
 
+    async def _link_targets(self, snapshot: model.Snapshot) -> Mapping[str, str]:
+        """Return the target of each symlink. Raises SourceMoved if one has changed since the snapshot."""
+        links = {path: entry for path, entry in snapshot.entries.items() if entry.kind is model.EntryKind.SYMLINK}
+        unknown = {entry.digest: (path, entry) for path, entry in links.items() if entry.digest not in self.targets}
+
+        def read() -> dict[str, str]:
+            return {digest: os.fsdecode(self.source.read(path, entry)) for digest, (path, entry) in unknown.items()}
+
+        if unknown:
+            async with self.source_lock:
+                self.targets.update(await asyncio.to_thread(read))
+        return {path: self.targets[entry.digest] for path, entry in links.items()}
+
     async def changed_since(self, snapshot: model.Snapshot, paths: frozenset[str]) -> frozenset[str]:
         """Return which of these paths differ from the snapshot; EVERYTHING compares the whole source."""
         return model.difference(snapshot.entries, (await self._snapshot(paths)).entries).paths
@@ -336,6 +354,7 @@ def _selection_input(start: events.StartRun, synced: _SyncedBox, environment: st
         known_tests=frozenset(start.knowledge.tests),
         must_run=start.knowledge.must_run,
         fetch=fetch,
+        links=synced.links,
     )
 
 

@@ -131,6 +131,25 @@ def test_new_tests_and_new_files_of_tests_run_and_deleted_ones_are_forgotten(doc
 
 
 @pytest.mark.parametrize("kind", ["local"])
+def test_a_test_that_fails_only_behind_a_link_is_red_like_under_plain_pytest(project: Project) -> None:
+    project.save("real/test_old.py", "def test_old():\n    pass\n")
+    (project.root / "alias").symlink_to("real")
+    (project.root / "real" / "test_file.py").symlink_to("../code.py")
+    project.save("code.py", "X = 1\n")
+    watcher = begin(project)
+    names_itself = "def test_new(request):\n    assert request.node.nodeid.startswith('real/')\n"
+    status = after_a_save(project, watcher, "real/test_new.py", names_itself, "failed")
+    assert [failure["id"] for failure in status["failures"]] == ["alias/test_new.py::test_new"]
+    assert ran(project) == {"alias/test_new.py::test_new", "real/test_new.py::test_new"}
+    (project.root / "real" / "test_new.py").unlink()
+    status = watcher.wait_for_verdict("passed")
+    assert status["known_counts"]["passed"] == 6
+    status = after_a_save(project, watcher, "code.py", names_itself, "failed")
+    assert [failure["id"] for failure in status["failures"]] == ["alias/test_file.py::test_new"]
+    watcher.must_be_tidy()
+
+
+@pytest.mark.parametrize("kind", ["local"])
 def test_after_a_file_that_does_not_parse_only_what_changed_since_the_last_whole_verdict_runs(project: Project) -> None:
     watcher = begin(project)
     after_a_save(project, watcher, "test_shop.py", TESTS + "\n\ndef test_half(\n", "error")

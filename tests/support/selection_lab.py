@@ -114,7 +114,9 @@ class Lab:
 
     def inputs(self, snapshot: Snapshot) -> SelectionInput:
         red = frozenset(test for test, outcome in self.known.items() if outcome in ("failed", "error"))
-        return SelectionInput(snapshot, "lab", self.base, frozenset(self.known), red, self._fetch)
+        links = [path for path, entry in snapshot.entries.items() if entry.kind is EntryKind.SYMLINK]
+        targets = {path: str((self.root / path).readlink()) for path in links}
+        return SelectionInput(snapshot, "lab", self.base, frozenset(self.known), red, self._fetch, targets)
 
     async def _fetch(self, paths: Collection[str]) -> Mapping[str, FileFingerprint]:
         done = await asyncio.to_thread(
@@ -129,9 +131,14 @@ class Lab:
         entries = {}
         for folder, names, files in os.walk(self.root):
             names[:] = [name for name in names if name not in SKIPPED and not name.endswith(".egg-info")]
-            for name in files:
+            for name in (*names, *files):
                 path = Path(folder, name)
-                if not path.is_symlink() and not name.endswith(".pyc"):
+                if path.is_symlink():
+                    target = os.fsencode(path.readlink())
+                    entries[path.relative_to(self.root).as_posix()] = Entry(
+                        EntryKind.SYMLINK, 0o777, len(target), hashlib.sha1(target).hexdigest()
+                    )
+                elif not path.is_dir() and not name.endswith(".pyc"):
                     content = path.read_bytes()
                     entries[path.relative_to(self.root).as_posix()] = Entry(
                         EntryKind.FILE, path.stat().st_mode & 0o777, len(content), hashlib.sha1(content).hexdigest()

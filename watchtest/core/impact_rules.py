@@ -6,8 +6,8 @@ after them, which cannot be ruled out. Sets of tests are integers with one bit p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Protocol
@@ -81,6 +81,8 @@ class ImpactContext:
     """The top-level names of all loaded modules, of the project and of libraries."""
     suffixes: frozenset[str]
     """Suffixes of test files that are not Python."""
+    circles: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Symlinks that lead back to a folder around them, and that folder; "" is the workspace."""
     patterns: tuple[tuple[str, Callable[[str], bool], str], ...] = ()
     """The user's rules: the text, a matcher for changed paths, and the place of the tests."""
 
@@ -142,23 +144,30 @@ def changed_shell(change: ChangedPath, context: ImpactContext) -> Iterator[Impac
     if not change.is_python or not (change.was_there and change.is_there) or not change.is_content:
         return
     if before is None or after is None:
-        yield from _wide(change.path, f"{change.path} changed, and its earlier content is unknown", context)
+        yield from _wide(change, f"{change.path} changed, and its earlier content is unknown", context)
     elif before.error or after.error:
-        yield from _wide(change.path, f"{change.path} {after.error or before.error}", context)
+        yield from _wide(change, f"{change.path} {after.error or before.error}", context)
     elif before.shell != after.shell:
-        yield from _wide(change.path, f"{change.path}: code that runs or is visible at import changed", context)
+        yield from _wide(change, f"{change.path}: code that runs or is visible at import changed", context)
 
 
-def _wide(path: str, because: str, context: ImpactContext) -> Iterator[Impact]:
-    whole = path if _is_collected(path, context) else ""
-    yield Impact(because, context.recorded.entering(path), context.reach([path]), whole=whole)
+def _wide(change: ChangedPath, because: str, context: ImpactContext) -> Iterator[Impact]:
+    path = change.path
+    whole = path if _is_collected(change, context) else ""
+    # The runner may not follow the link, so find out: naming the file would make it.
+    is_unsure = bool(whole and change.real and not context.recorded.in_file(path))
+    yield Impact(because, context.recorded.entering(path), context.reach([path]), whole=whole, collects_all=is_unsure)
     if PurePosixPath(path).name == CONFTEST:
         yield Impact(because, rest=context.recorded.below(path.rpartition("/")[0]), collects_all=True)
 
 
-def _is_collected(path: str, context: ImpactContext) -> bool:
+def _is_collected(change: ChangedPath, context: ImpactContext) -> bool:
     """Return whether the runner collects tests from the file, even if it has none."""
-    return bool(context.recorded.in_file(path)) or f"{FILE}{path}" in context.recorded.scopes("imports", path)
+    real = change.real or change.path
+    if context.recorded.in_file(change.path):
+        return True
+    # If it found tests in the file itself and none behind the link, it does not follow the link.
+    return not context.recorded.in_file(real) and f"{FILE}{real}" in context.recorded.scopes("imports", real)
 
 
 # -- added and removed files -----------------------------------------------------------------------
@@ -188,7 +197,7 @@ def removed_python(change: ChangedPath, context: ImpactContext) -> Iterator[Impa
     if PurePosixPath(path).name in (CONFTEST, INIT):
         yield Impact(f"{path} was removed", context.recorded.entering(path), context.recorded.all(), collects_all=True)
         return
-    whole = path if _is_collected(path, context) else ""
+    whole = path if _is_collected(change, context) else ""
     yield Impact(f"{path} was removed", context.recorded.entering(path), context.reach([path]), whole=whole)
 
 
@@ -243,6 +252,15 @@ def links(change: ChangedPath, context: ImpactContext) -> Iterator[Impact]:
         yield Impact(f"{change.path} is a symlink that changed", rest=context.recorded.all(), collects_all=True)
 
 
+def circles(change: ChangedPath, context: ImpactContext) -> Iterator[Impact]:
+    """A file changed that a link shows without end: select everything if tests may be collected behind the link."""
+    for link, folder in context.circles.items():
+        is_followed = context.recorded.below(link) or not context.recorded.below(folder)
+        if is_followed and (not folder or change.path.startswith(f"{folder}/")):
+            because = f"{change.path} changed, and {link} leads back to {folder or 'the workspace'}"
+            yield Impact(because, rest=context.recorded.all(), whole=link, collects_all=True)
+
+
 def opaque(change: ChangedPath, context: ImpactContext) -> Iterator[Impact]:
     """Select tests whose dependencies cannot be recorded, for example because they start programs."""
     if is_text(PurePosixPath(change.path)):
@@ -272,6 +290,7 @@ RULES: tuple[Rule, ...] = (
     read_as_data,
     patterns,
     links,
+    circles,
     opaque,
 )
 

@@ -90,6 +90,8 @@ class ChangedPath:
     """The path, if it was added or removed, and the folders that were added or removed with it."""
     is_link: bool = False
     """It is a symlink, or was one before."""
+    real: str = ""
+    """The same file without links, if this path leads through one."""
 
     @property
     def is_python(self) -> bool:

@@ -71,12 +71,13 @@ def of_tests(selector: Selector, name: str, tests: Sequence[str]) -> dict[str, A
 def of_file(selector: Selector, path: str) -> dict[str, Any]:
     """Return the functions of a file with the tests that called them, and all tests that can import the file."""
     test_map = selector.test_map
+    real = selector.real_path(path)  # what ran or was read is recorded without links
     functions = {
         name: _listed(test_map.names(test_map.direct("units", (file, name))))
-        for file, name in sorted(test_map.units_of(path))
+        for file, name in sorted(test_map.units_of(real))
     }
-    reach = selector.reach([path])
-    readers = test_map.direct("files", path)
+    reach = selector.reach([path, real])
+    readers = test_map.direct("files", path) | test_map.direct("files", real)
     return {
         "kind": "file",
         "file": path,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -21,6 +21,7 @@ from watchtest.core.text import join_reasons, names
 from watchtest.core.verdict import file_of
 from watchtest.selection.explanation import explain
 from watchtest.selection.import_graph import ImportGraph, ModuleNames
+from watchtest.selection.linked_paths import LinkedPaths, follow_links
 from watchtest.selection.map_file import SavedMap, save
 from watchtest.selection.recorded_rows import RecordingRows
 from watchtest.selection.test_map import TestMap
@@ -52,6 +53,8 @@ class SelectionInput:
     must_run: frozenset[str]
     """Tests that run in any case: they are red, or their last result is not about `base`."""
     fetch: Fetch
+    links: Mapping[str, str] = field(default_factory=dict)
+    """The target of each symlink in the snapshot."""
 
 
 @dataclass(slots=True)
@@ -91,6 +94,8 @@ class Selector:
     """Held while the test map is used."""
     _edges: dict[str, tuple[FileFingerprint, set[str]]] = field(default_factory=dict)
     _names: tuple[frozenset[str], int, ModuleNames] | None = None
+    _links: Mapping[str, str] = field(default_factory=dict)
+    """The target of each symlink in the last snapshot."""
 
     @property
     def is_recording(self) -> bool:
@@ -181,7 +186,13 @@ class Selector:
 
     def reach(self, paths: Iterable[str]) -> int:
         """Return the tests that can reach one of these files by imports."""
-        return self._impact_context(self._base, [])[0].reach(paths) if self._base is not None else 0
+        if self._base is None:
+            return 0
+        return self._impact_context(self._base, [], follow_links(self._base.entries, self._links))[0].reach(paths)
+
+    def real_path(self, path: str) -> str:
+        """Return the path of a file without links."""
+        return path if self._base is None else follow_links(self._base.entries, self._links).real.get(path, path)
 
     async def explained(self, what: str, known: Snapshot | None) -> dict[str, Any] | None:
         """Explain why a test ran or did not, or which tests depend on a file; None if nothing is known about it."""
@@ -242,8 +253,10 @@ class Selector:
             return self._selected(inputs, known, changed)
 
     def _selected(self, inputs: SelectionInput, known: Snapshot, changed: list[str]) -> Selection:
+        self._links = inputs.links
         changes = [self._change(path, known.entries, inputs.snapshot.entries) for path in changed]
-        context, empty = self._impact_context(known, changes)
+        linked = self._changes_behind_links(known.entries, inputs.snapshot.entries, changes)
+        context, empty = self._impact_context(known, changes, linked)
         look = impact_rules.find_impacts_by_file if self.mode == "conservative" else impact_rules.find_impacts
         self.impacts = tuple(look(changes, context))
         first, rest = 0, 0
@@ -271,7 +284,7 @@ class Selector:
             is_proof=True,
             first=tuple(sorted(quick)),
             reasons=self._reasons(),
-            collects_all=any(impact.collects_all for impact in self.impacts),
+            collects_all=any(impact.collects_all for impact in self.impacts) or not empty.isdisjoint(linked.real),
         )
 
     def _reasons(self) -> tuple[str, ...]:
@@ -311,21 +324,36 @@ class Selector:
             is_link=any(entry is not None and entry.kind is EntryKind.SYMLINK for entry in (old, new)),
         )
 
+    def _changes_behind_links(
+        self, before: Mapping[str, Entry], after: Mapping[str, Entry], changes: list[ChangedPath]
+    ) -> LinkedPaths:
+        """Add the changes of paths through links. Changed links are not compared: they affect all tests anyway."""
+        old, new = follow_links(before, self._links), follow_links(after, self._links)
+        linked = old | new
+        were, are = old.entries(before), new.entries(after)
+        before, after = {**before, **were}, {**after, **are}
+        for path in sorted(difference(were, are).paths):
+            changes.append(replace(self._change(path, before, after), real=linked.real[path]))
+        return linked
+
     # -- the context of the rules ------------------------------------------------------------------
 
     def _impact_context(
-        self, known: Snapshot, changes: list[ChangedPath]
+        self, known: Snapshot, changes: list[ChangedPath], linked: LinkedPaths
     ) -> tuple[impact_rules.ImpactContext, set[str]]:
         """Return the context, and a set of files without tests that may have some now. `reach` fills that set."""
         empty: set[str] = set()
         old = self._fingerprints_of(known)
         new = {change.path: change.after for change in changes if change.after is not None}
-        names = self._named({*old, *new})
+        names = self._named({*old, *new, *linked.real})
 
         @cache
         def graph() -> ImportGraph:
             """Build the graph on demand: most changes of a function do not need it."""
-            return self._graph(names, old, new)
+            graph = self._graph(names, old, new)
+            for path, real in linked.real.items():
+                graph.add_edge(path, real)
+            return graph
 
         def reach(paths: Iterable[str]) -> int:
             mask = 0
@@ -334,7 +362,8 @@ class Selector:
                     mask |= self.test_map.below(path.rpartition("/")[0])
                 elif SESSION in self.test_map.scopes("imports", path):
                     return self.test_map.all()
-                if self.test_map.is_collected(path) and not self.test_map.in_file(path):
+                real = linked.real.get(path, path)
+                if self.test_map.is_collected(real) and not self.test_map.in_file(path) | self.test_map.in_file(real):
                     empty.add(path)
                 mask |= self.test_map.entering(path) | self.test_map.looked_for(names.of(path))
             return mask
@@ -345,6 +374,7 @@ class Selector:
             module_names=names.of,
             tops=self.test_map.tops,
             suffixes=frozenset(PurePosixPath(file).suffix for file in self.test_map.files if not file.endswith(".py")),
+            circles=linked.circles,
             patterns=self.patterns,
         )
         return context, empty
