@@ -85,3 +85,38 @@ def test_the_doctor_reports_a_folder_that_git_tracks(victim: Project) -> None:
     done = victim.command("doctor")
     assert done.returncode == 4
     assert "git tracks files in it: .watchtest/status.json" in done.stdout
+
+
+COMMANDS = (
+    *(("watch", "--once", "--trigger=stage=all", "--trigger=commit=all"), ("gate", "--staged"), ("doctor",)),
+    *(("gate", "--commit", "HEAD"), ("status",), ("run",), ("init", "--hooks"), ("history", "list"), ("why",)),
+)
+
+
+@pytest.mark.parametrize("is_partial", [False, True], ids=["whole", "partial clone"])
+def test_no_command_starts_a_program_that_the_repository_names(victim: Project, is_partial: bool) -> None:
+    victim.environ["WATCHTEST_BOX_ENGINE"] = victim.kind
+    mark, program = victim.around / "was-started", victim.around / "canary"
+    program.write_text(f'#!/bin/sh\necho x >> "{mark}"\nexit 1\n')
+    program.chmod(0o755)
+    repo = Repo(victim.root)
+    repo.save(".gitattributes", "* filter=evil diff=evil\n")
+    repo.commit()
+    for name in ("core.fsmonitor", "core.sshCommand", "core.pager", "core.askPass", "credential.helper", "gpg.program"):
+        repo.git("config", name, f"'{program}'")
+    for name in ("filter.evil.clean", "filter.evil.smudge", "diff.external", "diff.evil.textconv", "alias.ls-files"):
+        repo.git("config", name, f"'{program}'")
+    if is_partial:
+        lost = repo.git("rev-parse", "HEAD:test_a.py")
+        (victim.root / ".git" / "objects" / lost[:2] / lost[2:]).unlink()
+        repo.git("config", "remote.origin.url", "ssh://host/x")
+        repo.git("config", "remote.origin.promisor", "true")
+    for command in COMMANDS:
+        done = victim.command(*command, limit_s=90)
+        assert "Traceback" not in done.stderr, (command, done)
+        if is_partial and command[0] == "gate":
+            assert (done.returncode, "lacks the content of test_a.py" in done.stderr) == (4, True), done
+        assert not mark.exists(), command
+    repo.git("cat-file", "-p", "HEAD:test_a.py" if is_partial else "HEAD", check=False)
+    repo.git("status", check=False)
+    assert mark.exists(), "git itself starts none of these programs: this proves nothing"

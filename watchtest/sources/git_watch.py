@@ -84,6 +84,7 @@ RETRY_S = 1.0
 BLOCKERS = {
     "index.lock": "git is busy (index.lock)",
     "rebase-merge": "a rebase is in progress",
+    "rebase-apply/applying": "`git am` is in progress",
     "rebase-apply": "a rebase is in progress",
     "MERGE_HEAD": "a merge is in progress",
     "CHERRY_PICK_HEAD": "a cherry-pick is in progress",
@@ -223,14 +224,13 @@ async def git_events(project: Project, trees: dict[Lane, GitTree]) -> AsyncItera
 
 def blocker(directory: Path) -> str:
     """Return why the state of the repository cannot be trusted at the moment, or ""."""
-    return next((_explained(Path(directory, name)) for name in BLOCKERS if os.path.lexists(f"{directory}/{name}")), "")
-
-
-def _explained(file: Path) -> str:
-    with suppress(OSError):
-        if file.name.endswith(".lock") and time.time() - file.lstat().st_mtime > STALE_LOCK_S:
-            return f"{file.name} has been there for a while; if no git command is running, delete {file}"
-    return BLOCKERS[file.name]
+    for name, words in BLOCKERS.items():
+        with suppress(OSError):
+            age_s = time.time() - os.lstat(f"{directory}/{name}").st_mtime
+            if name.endswith(".lock") and age_s > STALE_LOCK_S:
+                return f"{name} is {STALE_LOCK_S:.0f} s old; if no git command is running, delete {directory / name}"
+            return words
+    return ""
 
 
 def _stat_of(file: Path) -> tuple[int, int, int] | None:

@@ -139,7 +139,7 @@ def test_after_a_change_every_id_that_pytest_finds_runs(
     change(lab.root)
     selection = lab.select()
     after = lab.run()
-    assert set(after.outcomes) == plain_pytest(lab.root)
+    assert layout is circle or set(after.outcomes) == plain_pytest(lab.root), "behind 40 links, pytest fails by itself"
     assert missed(selection, before.outcomes, after.outcomes) == []
 
 
@@ -205,9 +205,9 @@ def test_random_links_hide_no_new_test(tmp_path: Path, seed: int) -> None:
         for index, folder in enumerate(folders):
             write(lab.root, f"{folder}/test_{index}.py", PASSES)
         for index in range(chance.randint(1, 3)):
-            where, target = chance.choice(folders), chance.choice([*folders[1:], f"{top}/a/c/test_3.py", f"{top}/x"])
-            if where.startswith(target):
-                continue  # circles multiply the tests by forty; they have a test of their own
+            # A link leads to a later folder only: circles multiply the tests by forty, and have a test of their own.
+            place = chance.randrange(len(folders) - 1)
+            where, target = folders[place], chance.choice([*folders[place + 1 :], f"{top}/a/c/test_3.py", f"{top}/x"])
             name = f"test_link_{index}.py" if target.endswith(".py") else f"link{index}"
             (lab.root / where / name).symlink_to(os.path.relpath(lab.root / target, lab.root / where))
     before = lab.record()

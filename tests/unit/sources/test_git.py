@@ -16,7 +16,7 @@ import pytest
 from support.git_repo import ENVIRON, Repo
 
 from watchtest.errors import WatchtestError
-from watchtest.sources.git import QUESTIONS, Git, GitError, MissingContent, UnmergedIndex, safe_environ
+from watchtest.sources.git import QUESTIONS, Git, GitError, Head, MissingContent, UnmergedIndex, safe_environ
 from watchtest.sources.git_tree import GitTree, TreeId
 from watchtest.sources.worktree import Worktree
 
@@ -103,6 +103,10 @@ def test_no_setting_of_a_repository_starts_a_program(repo: Repo, canary: Canary)
         hook.write_bytes(canary.program.read_bytes())
         hook.chmod(0o755)
     (repo.root / "a.py").write_text("changed\n")
+    nested = Repo(repo.root / "nested")
+    nested.save("c.py", "1\n")
+    nested.commit()
+    nested.git("config", "core.fsmonitor", str(canary.program))
     assert ask_everything(repo.root) == []
     assert canary.is_alive
     repo.git("status", check=False)
@@ -237,7 +241,7 @@ def test_replaced_objects_are_not_taken_for_what_a_commit_contains(repo: Repo) -
         tree.close()
 
 
-@pytest.mark.parametrize("name", ["index", "HEAD", "info/exclude"])
+@pytest.mark.parametrize("name", ["index", "HEAD", "info/exclude", "../.gitignore"])
 def test_a_pipe_in_place_of_a_file_of_git_ends_in_an_error(
     repo: Repo, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,8 +251,9 @@ def test_a_pipe_in_place_of_a_file_of_git_ends_in_an_error(
     os.mkfifo(file)
     tree = GitTree(repo.root, "index", environ=ENVIRON, max_file_bytes=LIMIT)
     try:
-        if name == "info/exclude":
+        if name in ("info/exclude", "../.gitignore"):
             worktree = Worktree(repo.root, ignore=(), include=(), environ=ENVIRON)
+            assert "a.py" in worktree.snapshot().entries
             assert "did not answer" in worktree.notes[0]
         else:
             with pytest.raises(GitError):
@@ -313,6 +318,18 @@ def test_a_split_index_a_sparse_index_and_skipped_paths_are_read(repo: Repo) -> 
             assert tree.snapshot(frozenset()).id == repo.git("write-tree")
         finally:
             tree.close()
+
+
+def test_a_worktree_of_a_bare_repository_is_read(repo: Repo, tmp_path: Path) -> None:
+    repo.git("clone", "--quiet", "--bare", str(repo.root), str(tmp_path / "bare"))
+    root = tmp_path / "checkout"
+    repo.git("-C", str(tmp_path / "bare"), "worktree", "add", "--quiet", str(root), "main")
+    assert ask_everything(root) == []
+    assert Git(root, ENVIRON).head() == Head(repo.git("rev-parse", "HEAD"), "main")
+    repo.git("-C", str(tmp_path / "bare"), "pack-refs", "--all")
+    assert Git(root, ENVIRON).head() == Head(repo.git("rev-parse", "HEAD"), "main")
+    with pytest.raises(WatchtestError, match="work tree"):
+        Git(tmp_path / "bare", ENVIRON).run("check-ignore", "x", ok_codes=(0, 1))
 
 
 def test_a_head_without_a_commit_is_described(repo: Repo, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from support.git_repo import ENVIRON, Repo
 
 from watchtest.sources.git import Git
 from watchtest.sources.git_tree import GitTree
-from watchtest.sources.git_watch import GitChange, GitWatch
+from watchtest.sources.git_watch import GitChange, GitWatch, blocker
 
 QUIET_S = 1.0
 LIMIT_S = 10.0
@@ -49,7 +50,7 @@ def seen(repo: Repo) -> Iterator[Callable[[Callable[[], object]], list[GitChange
                 try:
                     found.append(await asyncio.wait_for(queue.get(), QUIET_S))
                 except TimeoutError:
-                    return [news for news in found if news.index or news.head or news.blocker]
+                    return [news for news in found if news.index or news.head or news.blocker or news.conflict]
         finally:
             listener.cancel()
             await asyncio.gather(listener, return_exceptions=True)
@@ -180,6 +181,51 @@ def test_a_lock_is_waited_for_and_named(repo: Repo, seen: Seen, tmp_path: Path) 
 
     told = seen(change_under_a_lock)
     assert told == [GitChange(blocker="git is busy (index.lock)"), GitChange(index=repo.staged_tree(tmp_path))]
+
+
+def test_a_lock_that_was_left_behind_is_named_with_what_to_do(repo: Repo) -> None:
+    directory = Git(repo.root, ENVIRON).directory()
+    lock = directory / "index.lock"
+    lock.touch()
+    assert blocker(directory) == "git is busy (index.lock)"
+    os.utime(lock, (1, 1))
+    assert blocker(directory).endswith(f"if no git command is running, delete {lock}")
+    lock.unlink()
+    assert blocker(directory) == ""
+
+
+def test_a_conflict_is_told_and_so_is_its_end(repo: Repo, seen: Seen) -> None:
+    repo.save("a.py", "2\n")
+    repo.git("stash")
+    repo.save("a.py", "3\n")
+    repo.commit()
+
+    def pop_and_resolve() -> None:
+        repo.git("stash", "pop", check=False)
+        subprocess.run(["sleep", "0.6"], check=True, timeout=5)
+        repo.save("a.py", "4\n")
+        repo.git("add", "a.py")
+
+    told = [news for news in seen(pop_and_resolve) if not news.blocker]
+    assert [bool(news.conflict) for news in told] == [True, False]
+    assert "the index has unmerged paths: a.py" in told[0].conflict
+    assert told[1].index == repo.git("write-tree")
+
+
+@pytest.mark.parametrize("how", ["am", "cherry-pick", "revert", "rebase"])
+def test_an_operation_that_stopped_is_named(repo: Repo, how: str, tmp_path: Path) -> None:
+    repo.git("checkout", "--quiet", "-b", "other")
+    repo.save("a.py", "2\n")
+    repo.commit()
+    repo.git("format-patch", "-1", "-o", str(tmp_path))
+    repo.save("a.py", "5\n")
+    repo.commit()
+    repo.git("checkout", "--quiet", "main")
+    repo.save("a.py", "3\n")
+    repo.commit()
+    (patch,) = tmp_path.glob("*.patch")
+    repo.git(how, {"am": str(patch), "revert": "other~1"}.get(how, "other"), check=False)
+    assert how in blocker(Git(repo.root, ENVIRON).directory())
 
 
 def test_the_first_commit_of_all_is_told(tmp_path: Path) -> None:

@@ -183,6 +183,8 @@ def _common_folder(workspace: Path) -> Path | None:
 
 def _pointer(file: Path, prefix: str = "") -> str | None:
     try:
+        if not file.is_file():
+            return None  # opening a pipe would wait for ever
         with file.open("rb") as stream:
             content = stream.read(POINTER_LIMIT).decode("utf-8", "surrogateescape")
     except OSError:
