@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 
 from watchtest.core.model import Entry, EntryKind
 from watchtest.errors import WorkspaceError
-from watchtest.sources.entry import VANISHED, PathState, examine, read_file, signature_of, unreadable
+from watchtest.sources.entry import VANISHED, PathState, examine, read_file, read_link, signature_of, unreadable
 from watchtest.sources.git_ignore import IGNORE_FILE
 from watchtest.sources.ignore import ALWAYS_IGNORED, IgnoreDecision, PathFilter
 from watchtest.sources.secret_files import REASON
 from watchtest.sources.tree_id import EMPTY_TREE, FOLDER_MODE, folder_id, git_mode, name_bytes
 
 SECRET_FILE = PathState((0, 0, 0, 0, 0), None, REASON, is_racy=False)
+ABSOLUTE_LINK = "is an absolute link into the workspace, which leads nowhere in the box; make it relative"
 EMPTY_FOLDER = Entry(EntryKind.FOLDER, 0o755, 0, "")
 
 
@@ -70,7 +71,7 @@ class Folder:
             return
         start = len(self.path)
         self.entries = {path: state.entry for path, state in self.files.items() if state.entry is not None}
-        self.left_out = {path: state.reason for path, state in self.files.items() if state.entry is None}
+        self.left_out = {path: state.reason for path, state in self.files.items() if state.reason}
         self.left_out |= self.unreadable
         items = [(name_bytes(path[start:]), git_mode(entry), entry.digest) for path, entry in self.entries.items()]
         for path, folder in self.folders.items():
@@ -226,7 +227,16 @@ class TreeWalk:
         known = folder.files.get(path)
         if known is not None and not known.is_racy and known.signature == signature_of(status):
             return known
-        return examine(child.path, status, self.max_file_bytes)
+        state = examine(child.path, status, self.max_file_bytes)
+        if state is not None and stat.S_ISLNK(status.st_mode) and self._is_absolute(child.path):
+            return state._replace(reason=ABSOLUTE_LINK)
+        return state
+
+    def _is_absolute(self, link: str) -> bool:
+        try:
+            return os.fsdecode(read_link(link)).startswith(f"{self.root}/")
+        except OSError:
+            return False  # gone: its folder is listed again
 
     def _no_workspace(self, reason: str | None) -> WorkspaceError:
         return WorkspaceError(
