@@ -16,7 +16,8 @@ from typing import Self
 from watchtest.errors import ControlError
 from watchtest.workspace.user_dirs import is_private
 
-BACKLOG = 128
+BACKLOG = 1024
+"""Connections that the system keeps until we accept them; a client that finds more of them fails at once."""
 
 
 class SocketListener:

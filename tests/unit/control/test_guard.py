@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import resource
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -27,6 +30,14 @@ async def plenty(_scope: Message, _receive: Receive, send: Send) -> None:
     for _ in range(100):
         await send({"type": "http.response.body", "body": b"x" * 100_000, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
+
+
+async def reads_all(_scope: Message, receive: Receive, send: Send) -> None:
+    """Answer after the whole request."""
+    while (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
 
 
 def served(
@@ -58,7 +69,7 @@ async def until_none_is_left(server: UvicornServer) -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("said", [b"", b"GET / HT"])
+@pytest.mark.parametrize("said", [b"", b"GET / HT", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"])
 def test_a_connection_that_asks_for_nothing_is_closed(said: bytes) -> None:
     async def story(connect: Connect, server: UvicornServer) -> None:
         reader, writer = await connect()
@@ -67,7 +78,82 @@ def test_a_connection_that_asks_for_nothing_is_closed(said: bytes) -> None:
         await until_none_is_left(server)
         writer.close()
 
-    served(plenty, story)
+    served(reads_all, story)
+
+
+@pytest.mark.parametrize("said", [GET + b"GET / HT", GET + b"\r\n", GET])
+def test_a_connection_that_was_answered_is_closed_if_nothing_more_comes(said: bytes) -> None:
+    async def story(connect: Connect, server: UvicornServer) -> None:
+        reader, writer = await connect()
+        writer.write(said)
+        await asyncio.wait_for(reader.readuntil(b"ok"), LIMIT_S)
+        writer.write(b"G")  # ends the waiting of uvicorn itself for another request
+        await until_none_is_left(server)
+        writer.close()
+
+    served(reads_all, story)
+
+
+def test_a_trickle_of_data_does_not_keep_a_connection() -> None:
+    async def story(connect: Connect, server: UvicornServer) -> None:
+        _, writer = await connect()
+        writer.write(b"GET / HTTP/1.1\r\nX: ")
+
+        async def trickle() -> None:
+            while True:
+                writer.write(b"x")
+                await asyncio.sleep(0.02)
+
+        trickling = asyncio.create_task(trickle())
+        await until_none_is_left(server)
+        trickling.cancel()
+        writer.close()
+
+    served(reads_all, story)
+
+
+def test_hundreds_of_half_open_connections_neither_stay_nor_lock_out_a_client_nor_use_up_the_descriptors() -> None:
+    """The attackers are in another process, which does not share the limit on descriptors with the server."""
+    attack = (
+        "import resource, socket, sys, time\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (1000, 1000))\n"
+        "made = []\n"
+        "for number in range(900):\n"
+        "    made.append(socket.socket(socket.AF_UNIX))\n"
+        "    made[-1].settimeout(20)\n"
+        "    made[-1].connect(sys.argv[1])\n"
+        "    made[-1].send(b'GET / HT'[: number % 8 + 1])\n"
+        "print('made', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+
+    async def story(connect: Connect, server: UvicornServer) -> None:
+        _, writer = await connect()
+        path = str(writer.get_extra_info("peername")).removesuffix(".new")  # it was bound under another name
+        writer.close()
+        attacker = await asyncio.create_subprocess_exec(sys.executable, "-c", attack, path, stdout=PIPE)
+        try:
+            assert attacker.stdout is not None
+            made, most = asyncio.create_task(attacker.stdout.readline()), 0
+            async with asyncio.timeout(20):
+                while not made.done():
+                    most = max(most, len(os.listdir("/proc/self/fd")))  # noqa: PTH208
+                    await asyncio.sleep(0)
+            reader, writer = await connect()
+            writer.write(GET)
+            await asyncio.wait_for(reader.readuntil(b"ok"), LIMIT_S)
+            writer.close()
+            assert most < 256
+        finally:
+            attacker.kill()
+            await attacker.wait()
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        served(reads_all, story, ConnectionTimeouts())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_connection_that_does_not_read_is_closed_and_one_that_does_is_not() -> None:
