@@ -26,7 +26,7 @@ from watchtest.control.server import ControlServer, TcpEndpoint
 from watchtest.core.events import EVERYTHING, Event, NoteAdded, RunRequested, SourceChanged
 from watchtest.core.model import Lane, OnChange, Policy, Result, RunState
 from watchtest.core.state import AuditSchedule, Idle, LaneSettings, LaneState, State
-from watchtest.core.text import encodable, timestamp
+from watchtest.core.text import encodable, timestamp, uncleaned
 from watchtest.errors import UsageError, WatchtestError
 from watchtest.history.queries.run_queries import last_full_results
 from watchtest.history.run_recorder import RunRecorder
@@ -228,7 +228,9 @@ async def _enter_views(
     views.append(View(lambda _before, after, _event: status.show(after, time.time()), status.tick))
     relay = NotificationRelay()
     backend.notice = lambda: relay.live
-    notifier = None if show.once else build_notifier(project, sys.stdout, say, leaving.is_terminal_lent, relay)
+    notifier = (
+        None if show.once else build_notifier(project, uncleaned(sys.stdout), say, leaving.is_terminal_lent, relay)
+    )
     if notifier is not None:
         await stack.enter_async_context(notifier)
         views.append(View(lambda _before, after, _event: notifier.show(after, time.time()), notifier.tick))

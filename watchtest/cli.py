@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import argparse
 
 DEFAULT = "watch"
+SEARCH_PATHS = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "DYLD_FALLBACK_LIBRARY_PATH")
+"""The variables that say where programs, modules and libraries are looked for."""
 OPTIONS_WITH_VALUE = ("-C", "--workspace", "--config")
 EPILOG = """\
 words:
@@ -31,6 +33,8 @@ words:
 def main(argv: list[str] | None = None) -> int:
     """Run a command line and return its exit code. Raises nothing but the SystemExit of argparse."""
     words = sys.argv[1:] if argv is None else argv
+    if argv is None:
+        _protect_process()
     try:
         match words:
             case ["status", "--line"] | ["-C" | "--workspace", _, "status", "--line"]:
@@ -80,6 +84,29 @@ def _run(arguments: argparse.Namespace) -> int:
         if not is_granted_now(error):
             raise
     return int(arguments.run(arguments))
+
+
+def _protect_process() -> None:
+    """Let nothing of the current folder, which may be a hostile repository, run or reach the terminal unchecked."""
+    from watchtest.core.text import CleanStream
+
+    if sys.stdout is not None:
+        sys.stdout = CleanStream(sys.stdout)
+    if sys.stderr is not None:
+        sys.stderr = CleanStream(sys.stderr)
+    # A relative entry, also an empty one, is another folder for each process that has another current folder.
+    relative = [""]
+    for name in SEARCH_PATHS:
+        entries = os.environ.pop(name, "").split(os.pathsep)
+        relative += [entry for entry in entries if not os.path.isabs(entry)]
+        if kept := [entry for entry in entries if os.path.isabs(entry)]:
+            os.environ[name] = os.pathsep.join(kept)
+    try:
+        unsafe = set(map(os.path.abspath, relative))
+    except FileNotFoundError:  # the current folder is gone
+        return
+    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    sys.path[:] = [entry for entry in sys.path if entry == own or entry not in unsafe]
 
 
 def _parser(command: str | None) -> argparse.ArgumentParser:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 from support.git_repo import Repo
 from support.projects import MakeProject, end
 from support.watcher_process import Project
+
+from watchtest.core.text import MESSAGE_LIMIT
 
 WRITERS = (
     ("watch", "--once"),
@@ -22,6 +25,14 @@ WRITERS = (
 READERS = (("status",), ("status", "--line"), ("status", "--json"), ("edit",), ("why",), ("logs", "--watcher"))
 PRECIOUS = "a very precious line\n"
 TEST = "def test_a():\n    pass\n"
+LONG_TEST = """
+import pytest
+
+
+@pytest.mark.parametrize("word", [1], ids=["x" * 1_000_000])
+def test_long(word):
+    assert False
+"""
 
 
 @pytest.fixture
@@ -120,3 +131,24 @@ def test_no_command_starts_a_program_that_the_repository_names(victim: Project, 
     repo.git("cat-file", "-p", "HEAD:test_a.py" if is_partial else "HEAD", check=False)
     repo.git("status", check=False)
     assert mark.exists(), "git itself starts none of these programs: this proves nothing"
+
+
+def test_a_test_with_an_endless_name_is_named(victim: Project) -> None:
+    Repo(victim.root)
+    victim.save("test_a.py", TEST + LONG_TEST)
+    code, said = victim.once("--trigger", "save=all")
+    assert code == 1
+    named = "test_a.py::test_long[xxxxxxxx"
+    assert named in said
+    assert len(said) < 20_000
+    for command in (("status",), ("history", "show", "last"), ("history", "list"), ("gate", "--staged")):
+        done = victim.command(*command)
+        assert named in done.stdout or command[0] != "status", command
+        assert len(done.stdout) < 50_000, command
+    assert (victim.root / ".watchtest" / "status.json").stat().st_size < 100_000
+    (failure,) = json.loads(victim.command("status", "--json").stdout)["failures"]
+    assert failure["id"].startswith(named)
+    assert len(failure["id"]) == MESSAGE_LIMIT
+    assert named in victim.command("history", "test", failure["id"]).stdout
+    victim.save("test_a.py", TEST + LONG_TEST.replace("False", "True"))
+    assert victim.once("--trigger", "save=failed")[0] == 0

@@ -22,6 +22,8 @@ SCOPE_SETS = ("files", "folders", "probes", "imports", "missing", "uses", "opaqu
 IDS_PER_ROW = 500
 BUFFER_LIMIT = 32 * 1024
 KEY_SIZE, SIGNATURE_SIZE = 16, 16
+TEST_ID_LIMIT = 2000
+"""The longest id of a test, in characters: what the status file and the events hold in one piece."""
 STACKS_SIGNAL = signal.SIGRTMIN + 5 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -175,6 +177,16 @@ class ProjectModulesRow(TypedDict):
 
 Row = Mapping[str, Any]
 """Any of the rows above."""
+
+
+def short_id(test: str) -> str:
+    """Return the id of a test; the same short one each time for an id that is too long, as parameters can make it."""
+    if len(test) <= TEST_ID_LIMIT:
+        return test
+    import hashlib  # which the tests' own process should not have for nothing
+
+    digest = hashlib.sha256(test.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{test[: TEST_ID_LIMIT - 17]}…{digest}"
 
 
 def parse_row(line: bytes) -> Optional[UntrustedRow]:

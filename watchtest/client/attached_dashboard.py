@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 
 from watchtest.client.watcher import Document, RequestRefused, Watcher
 from watchtest.core.model import Location
-from watchtest.core.text import encodable
+from watchtest.core.text import encodable, uncleaned
 from watchtest.errors import WatchtestError
 from watchtest.exit_codes import INTERRUPTED
 from watchtest.views.dashboard.actions import Action, requests_of
@@ -244,8 +244,9 @@ class AttachedNotifier:
 
 def _write_to_stdout(text: str) -> None:
     """Write from the event loop's thread, as the dashboard does, so that no drawing is interrupted."""
-    sys.stdout.write(encodable(text, sys.stdout.encoding))
-    sys.stdout.flush()
+    stream = uncleaned(sys.stdout)
+    stream.write(encodable(text, stream.encoding))
+    stream.flush()
 
 
 async def _in_thread(ask: Callable[[], Document]) -> Document:

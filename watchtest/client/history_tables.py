@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from watchtest.core.model import Outcome, RunState
-from watchtest.core.text import clean, duration, encodable, short
+from watchtest.core.text import clean, duration, encodable, short, uncleaned
 from watchtest.history.queries.run_queries import PastRun
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Screen:
     def __init__(self) -> None:
         from rich.console import Console
 
-        self.console = Console(highlight=False, markup=False, emoji=False)
+        self.console = Console(file=uncleaned(sys.stdout), highlight=False, markup=False, emoji=False)
         self.width = self.console.width
 
     def text(self, text: str, style: str = "") -> Text:

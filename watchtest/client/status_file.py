@@ -11,7 +11,7 @@ import sys
 import time
 
 from watchtest import exit_codes
-from watchtest.core.text import encodable
+from watchtest.core.text import encodable, uncleaned
 from watchtest.errors import UsageError, WorkspaceError
 from watchtest.views.status.status_words import GREEN, line
 from watchtest.workspace.folder import FOLDER, OwnFolder, workspace_root
@@ -49,9 +49,10 @@ def print_status_line(start: str) -> int:
     return exit_code(document, writer)
 
 
-def print_text(text: str) -> None:
-    """Print text; characters that stdout cannot encode become question marks."""
-    sys.stdout.write(encodable(text, sys.stdout.encoding) + "\n")
+def print_text(text: str, *, has_colour: bool = False) -> None:
+    """Print text; characters that stdout cannot encode become question marks. With colours, it must be clean."""
+    stream = uncleaned(sys.stdout) if has_colour else sys.stdout
+    stream.write(encodable(text, stream.encoding) + "\n")
 
 
 def read_status(folder: AnyPath, now: float) -> tuple[Document, WriterState]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from watchtest.commands import add_engine, add_json, load_project, load_settings, print_json
 from watchtest.core.model import BoxInfo, Lane
-from watchtest.core.text import clean, names
+from watchtest.core.text import clean, names, uncleaned
 from watchtest.errors import WatchtestError
 
 if TYPE_CHECKING:
@@ -223,5 +223,5 @@ def _notify(project: Project) -> list[Finding]:
 
     return [
         Finding("notify", GOOD if who else WARNING, who or f"no desktop notifications: {lack}")
-        for who, lack in asyncio.run(describe_channels(project, sys.stdout))
+        for who, lack in asyncio.run(describe_channels(project, uncleaned(sys.stdout)))
     ]

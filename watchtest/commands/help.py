@@ -19,6 +19,7 @@ from difflib import get_close_matches
 from importlib.resources import files
 
 from watchtest.commands import COMMANDS
+from watchtest.core.text import uncleaned
 from watchtest.errors import UsageError
 
 LINK = re.compile(r"\[([^\]]+)\]\(([a-z-]+)\.md(?:#[\w-]*)?\)")
@@ -75,9 +76,10 @@ def _show(text: str, command: str) -> None:
     text = OTHER_LINK.sub(r"\1", LINK.sub(r"\1 (`watchtest help \2`)", text))
     if command:
         text += f"\n\n`watchtest {command} --help` lists the options of the command.\n"
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
-    console = Console(highlight=False)
+    stream = uncleaned(sys.stdout)
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="replace")
+    console = Console(file=stream, highlight=False)
     markdown = Markdown(text, hyperlinks=False)
     if not console.is_terminal:
         console.print(markdown)

@@ -24,7 +24,7 @@ from xml.parsers.expat import ExpatError
 from watchtest.boxes.protocols import NamedImage
 from watchtest.commands import load_project
 from watchtest.errors import WorkspaceError
-from watchtest.workspace.folder import find_workspace, replace_file
+from watchtest.workspace.folder import find_workspace, open_regular, replace_file
 
 NAME = "watchtest.toml"
 TEMPLATE = """\
@@ -41,6 +41,8 @@ setup = {given_setup:<19}# or a list of shell commands; found here:
 """
 
 MARK = "# written by `watchtest init --hooks`"
+HOOK_LIMIT = 4096
+"""Ours are shorter, in bytes."""
 HOOKS = {
     "pre-commit": "exec watchtest gate --staged\n",
     "pre-push": """\
@@ -205,7 +207,11 @@ def _write_hooks(arguments: argparse.Namespace) -> int:
     from watchtest.sources.git import Git
 
     folder = find_workspace(arguments.workspace)
-    hooks = Git(folder, os.environ).hooks()
+    git = Git(folder, os.environ)
+    hooks = git.hooks()
+    if not any(hooks.resolve().is_relative_to(own.resolve()) for own in (folder, git.common())):
+        text = f"core.hooksPath leads to {hooks}, outside of this repository: other repositories may use these hooks"
+        raise WorkspaceError(text, hint="call `watchtest gate --staged` in your pre-commit hook there yourself")
     for name, body in HOOKS.items():
         print(_write_hook(hooks / name, body))
     return 0
@@ -215,14 +221,21 @@ def _write_hook(file: Path, body: str) -> str:
     """Write or update a hook, and return what was done. A hook that is not ours is left alone."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        if file.exists() and MARK not in file.read_text(encoding="utf-8", errors="replace"):
+        if os.path.lexists(file) and not _is_our_hook(file):
             lines = indent(body.strip().replace("exec ", ""), "    ")
             return f"{file} exists and was left as it is; to call the gate, add to it:\n{lines}"
-        file.write_text(f"#!/bin/sh\n{MARK}\n{body}", encoding="utf-8")
-        file.chmod(0o755)
+        replace_file(file, f"#!/bin/sh\n{MARK}\n{body}".encode(), mode=0o755)
     except OSError as error:
         raise WorkspaceError(f"{file} cannot be written: {error.strerror}") from error
     return f"wrote {file}"
+
+
+def _is_our_hook(file: Path) -> bool:
+    try:
+        with os.fdopen(open_regular(str(file), os.O_RDONLY), "rb") as stream:
+            return not file.is_symlink() and MARK.encode() in stream.read(HOOK_LIMIT)
+    except OSError:
+        return False
 
 
 def _write_config(arguments: argparse.Namespace) -> int:

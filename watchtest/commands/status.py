@@ -80,4 +80,4 @@ def _print(arguments: argparse.Namespace, document: Document, writer: WriterStat
         print_text(line(document, writer.trouble, now))
     else:
         has_colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        print_text(block(document, writer.trouble, now, has_colour=has_colour))
+        print_text(block(document, writer.trouble, now, has_colour=has_colour), has_colour=has_colour)

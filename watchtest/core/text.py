@@ -8,6 +8,7 @@ import re
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
+    from typing import Any, TextIO
 
 # How many characters are accepted, kept or shown, from short to long.
 NAMES_SHOWN = 3
@@ -34,6 +35,8 @@ OUTPUT_LIMIT = 1024 * 1024
 """The output of a run."""
 
 _BIDIRECTIONAL = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+HIDDEN = "\x7f-\x9f" + _BIDIRECTIONAL
+"""A range of characters that valid text of a machine-readable format can contain, but that a terminal obeys."""
 # Every control character starts at least one alternative and none is ever kept, so the rest cannot form a new sequence.
 # Of a string sequence that is never closed only the opening is removed, so it hides no text after it.
 _UNWANTED = (
@@ -98,6 +101,32 @@ def encodable(text: str, encoding: str | None) -> str:
     """Return `text` with a question mark for every character that the encoding cannot represent."""
     name = encoding or "utf-8"
     return text.encode(name, "replace").decode(name)
+
+
+class CleanStream:
+    """A stream to the terminal: all that is written to it becomes harmless, because anything may quote the project.
+
+    What contains our own colours is written to `uncleaned(stream)`, and cleaned before the colours are added.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.uncleaned = stream
+
+    def write(self, text: str) -> int:
+        self.uncleaned.write(encodable(clean(text), self.uncleaned.encoding))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for each in lines:
+            self.write(each)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.uncleaned, name)
+
+
+def uncleaned(stream: TextIO) -> TextIO:
+    """Return the stream below a CleanStream, or the stream itself."""
+    return getattr(stream, "uncleaned", stream)
 
 
 def count(number: int, noun: str) -> str:

@@ -6,6 +6,7 @@ import posixpath
 import re
 from typing import Any
 
+from watchtest.agent.rows import short_id
 from watchtest.core.model import Location
 from watchtest.core.text import FAILURE_TEXT_LIMIT, ID_LIMIT
 
@@ -26,9 +27,7 @@ def text(raw: object) -> str:
 
 def name(raw: object) -> str:
     """Return one line that can be part of an id, or "" if the value is not suitable."""
-    if not isinstance(raw, str) or not 0 < len(raw) <= ID_LIMIT:
-        return ""
-    return NAME_CONTROL.sub(" ", raw)
+    return NAME_CONTROL.sub(" ", short_id(raw)) if isinstance(raw, str) else ""
 
 
 def tables(raw: object) -> list[dict[str, Any]]:

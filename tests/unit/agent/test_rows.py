@@ -1,4 +1,4 @@
-"""Rows are signed in their order, so what a test writes to the same pipe is not taken for a result."""
+"""Rows are signed in their order, so what a test writes to the same pipe is not taken for a result; ids fit everywhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,18 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchtest.agent.rows import KEY_SIZE, RowKind, RowSignatures, RowWriter, StartRow, TestRow, parse_row
+from watchtest.agent.rows import (
+    KEY_SIZE,
+    TEST_ID_LIMIT,
+    RowKind,
+    RowSignatures,
+    RowWriter,
+    StartRow,
+    TestRow,
+    parse_row,
+    short_id,
+)
+from watchtest.core.text import MESSAGE_LIMIT
 
 KEY = bytes(range(KEY_SIZE))
 
@@ -56,3 +67,17 @@ def test_a_row_that_was_read_once_cannot_be_written_again(tmp_path: Path) -> Non
 @given(st.binary(max_size=200))
 def test_nothing_else_is_a_row(line: bytes) -> None:
     assert RowSignatures(KEY).verified(line) == b""
+
+
+def test_the_status_file_holds_the_longest_id_in_one_piece() -> None:
+    assert TEST_ID_LIMIT == MESSAGE_LIMIT
+    assert short_id("x" * MESSAGE_LIMIT) == "x" * MESSAGE_LIMIT
+
+
+def test_an_id_that_is_too_long_stays_the_same_and_differs_from_others() -> None:
+    long = "test_a.py::test_a[" + "x" * 1_000_000 + "{}]\ud800"
+    first, second = (short_id(long.format(number)) for number in (1, 2))
+    assert len(first) == len(second) == MESSAGE_LIMIT
+    assert first.startswith("test_a.py::test_a[xxx")
+    assert first != second
+    assert short_id(long.format(1)) == first

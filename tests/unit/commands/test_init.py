@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from watchtest import cli
+from watchtest.commands.init import MARK
 
 
 @pytest.fixture
@@ -81,3 +84,39 @@ def test_a_broken_project_file_is_named_and_nothing_is_written(
     assert cli.main(["-C", str(workspace), "init"]) == 2
     assert "pyproject.toml" in capsys.readouterr().err
     assert not (workspace / "watchtest.toml").exists()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    root = tmp_path / "repository"
+    subprocess.run(["git", "init", "-q", root], check=True)
+    return root
+
+
+def test_a_hook_is_never_written_through_a_link(repository: Path, tmp_path: Path) -> None:
+    hooks = repository / ".git" / "hooks"
+    precious = tmp_path / "precious"
+    precious.write_text(MARK)
+    (hooks / "pre-commit").symlink_to(precious)
+    (hooks / "pre-push").symlink_to(tmp_path / "new")
+    assert cli.main(["-C", str(repository), "init", "--hooks"]) == 0
+    assert precious.read_text() == MARK
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_hook_that_is_a_pipe_does_not_block(repository: Path) -> None:
+    os.mkfifo(repository / ".git" / "hooks" / "pre-commit")
+    assert cli.main(["-C", str(repository), "init", "--hooks"]) == 0
+    assert os.access(repository / ".git" / "hooks" / "pre-push", os.X_OK)
+
+
+@pytest.mark.parametrize("folder", ["../elsewhere", "inside"])
+def test_hooks_are_written_only_inside_of_the_repository(
+    repository: Path, tmp_path: Path, folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (repository / "inside").symlink_to(tmp_path / "elsewhere")
+    subprocess.run(["git", "config", "core.hooksPath", folder], cwd=repository, check=True)
+    assert cli.main(["-C", str(repository), "init", "--hooks"]) == 2
+    assert "outside of this repository" in capsys.readouterr().err
+    assert list((tmp_path / "elsewhere").iterdir()) == []

@@ -7,6 +7,8 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
+from ..rows import short_id
+
 
 class TestFilter:
     """A set of tests, given by their ids or by what contains them: function, class, file or folder."""
@@ -42,7 +44,7 @@ class TestSelection:
         self.prefix = "" if above == os.curdir else above.replace(os.sep, "/") + "/"
 
     def name(self, nodeid: str) -> str:
-        return self.prefix + nodeid
+        return short_id(self.prefix + nodeid)
 
     def __contains__(self, test: str) -> bool:
         return self._filter is None or test in self._filter

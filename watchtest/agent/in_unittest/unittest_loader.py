@@ -16,6 +16,7 @@ from unittest.loader import TestLoader, _FailedTest  # type: ignore[attr-defined
 from ..failures import FailureDescriber
 from ..record.recorder import start_recording
 from ..record.scopes import FILE, TEST, Send
+from ..rows import short_id
 
 
 class ScopeRecorder:
@@ -168,7 +169,7 @@ class DiscoveryLoader(TestLoader):
         if hasattr(test, "_dt_test") or hasattr(test, "_testFunc"):
             return "{}::{}".format(file, test.id())
         name = getattr(test, "_testMethodName", None) or test.id()
-        return "::".join([file, *type(test).__qualname__.split("."), name])
+        return short_id("::".join([file, *type(test).__qualname__.split("."), name]))
 
 
 def tests_of(suite: Any) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from xml.sax.saxutils import escape, quoteattr
 
 from watchtest.core.model import Outcome
-from watchtest.core.text import timestamp
+from watchtest.core.text import HIDDEN, timestamp
 from watchtest.history.queries.run_queries import PastResult, RunDetail
 
 SPEC_VERSION = "1.0.0"
@@ -22,6 +22,7 @@ STATUSES = {
     Outcome.XPASSED: "passed",
 }
 # XML 1.0 cannot represent these characters, not even escaped.
+_HIDDEN = re.compile(f"[{HIDDEN}]")
 _INVALID_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -89,19 +90,28 @@ def _body(past: PastResult) -> list[str]:
     if failure is None:
         return []
     tag = "error" if result.outcome is Outcome.ERROR else "failure"
-    text = escape(_valid_xml(failure.text or failure.message))
+    text = _escaped(failure.text or failure.message)
     lines = [f"<{tag} type={_quoted(failure.kind)} message={_quoted(failure.message)}>{text}</{tag}>"]
     if failure.output:
-        lines.append(f"<system-out>{escape(_valid_xml(failure.output))}</system-out>")
+        lines.append(f"<system-out>{_escaped(failure.output)}</system-out>")
     return lines
 
 
 def _quoted(text: str) -> str:
-    return quoteattr(_valid_xml(text), {"\n": "&#10;", "\t": "&#9;"})
+    return _visible(quoteattr(_valid_xml(text), {"\n": "&#10;", "\t": "&#9;"}))
+
+
+def _escaped(text: str) -> str:
+    return _visible(escape(_valid_xml(text)))
 
 
 def _valid_xml(text: str) -> str:
     return _INVALID_IN_XML.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def _visible(text: str) -> str:
+    """Return the text with references for what a terminal obeys; parsers restore it."""
+    return _HIDDEN.sub(lambda found: f"&#{ord(found[0])};", text)
 
 
 # -- CTRF ------------------------------------------------------------------------------------------

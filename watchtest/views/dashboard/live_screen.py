@@ -14,7 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from watchtest.core.text import clean
+from watchtest.core.text import clean, uncleaned
 from watchtest.views.dashboard.navigation import ViewState
 from watchtest.views.dashboard.styled_rows import EMPTY_ROW, Span, StyledRow
 from watchtest.views.lines.plain_lines import discard_output
@@ -67,7 +67,7 @@ class LiveScreen:
         self._rows = rows
         # Ask the terminal for its size: COLUMNS and LINES are outdated once the window has been resized.
         environ = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-        self._console = console or Console(highlight=False, _environ=environ)
+        self._console = console or Console(file=uncleaned(sys.stdout), highlight=False, _environ=environ)
         # No refresh thread and no swapped streams: only this class draws.
         self._live = Live(
             console=self._console, auto_refresh=False, screen=True, redirect_stdout=False, redirect_stderr=False

@@ -19,6 +19,7 @@ from support.needs import BROWSERS
 
 from watchtest.commands import add_module
 from watchtest.core.model import Outcome, Result, RunState
+from watchtest.core.text import HIDDEN
 from watchtest.errors import UsageError, WorkspaceError
 from watchtest.history.reports.html_page import embedded
 from watchtest.history.reports.report_export import junit_name, parts
@@ -27,7 +28,7 @@ from watchtest.history.store.database_file import history_path
 
 Ask = Callable[..., str]
 EVIL = 'tests/test_evil.py::test_x[</script><img src=x onerror=document.title="PWNED">::\x1b[31m]'
-EVIL_WORDS = '<b>bold</b></pre></script><script>document.title="PWNED"</script> & \x00 \u2028 ]]> "quoted"'
+EVIL_WORDS = '<b>bold</b></pre></script><script>document.title="PWNED"</script> & \x00 \u2028 ]]> "q" \u202e\x9b31m'
 ONE = "tests/test_a.py::TestShop::test_one"
 
 
@@ -73,7 +74,9 @@ def ask(bench: Bench, workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
 
 
 def test_junit_has_one_testcase_a_test_and_what_it_says_is_text(ask: Ask) -> None:
-    root = ElementTree.fromstring(ask("export"))
+    text = ask("export")
+    assert not re.search(f"[{HIDDEN}]", text)
+    root = ElementTree.fromstring(text)
     (suite,) = root
     assert {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
         "tests": "5",
