@@ -16,6 +16,7 @@ import pytest
 from support.git_repo import Repo
 from support.projects import MakeProject, end
 from support.watcher_process import Project
+
 from watchtest import exit_codes
 from watchtest.core.text import MESSAGE_LIMIT
 

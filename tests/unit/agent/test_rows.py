@@ -1,4 +1,4 @@
-"""Rows are signed in their order, so what a test writes to the same pipe is not taken for a result; ids fit everywhere."""
+"""Rows are signed in their order, so what a test writes to the same pipe is no result; ids have a limit."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from watchtest.errors import WorkspaceError
 from watchtest.history.store import database
 from watchtest.history.store.database import Connection
 from watchtest.history.store.schema import MIGRATIONS, Migration, migrate, refuse_newer, version_of
+from watchtest.workspace.folder import open_regular
 
 Warn = Callable[[str], None]
 
@@ -183,9 +184,7 @@ def _common_folder(workspace: Path) -> Path | None:
 
 def _pointer(file: Path, prefix: str = "") -> str | None:
     try:
-        if not file.is_file():
-            return None  # opening a pipe would wait for ever
-        with file.open("rb") as stream:
+        with os.fdopen(open_regular(str(file), os.O_RDONLY), "rb") as stream:
             content = stream.read(POINTER_LIMIT).decode("utf-8", "surrogateescape")
     except OSError:
         # Treat an unreadable file like a missing one; the key is then the path of the workspace.

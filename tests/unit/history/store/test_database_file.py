@@ -6,6 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from watchtest.history.store.database_file import history_path
 
 
@@ -85,3 +87,12 @@ def test_a_git_file_that_says_nonsense_is_as_good_as_none(tmp_path: Path) -> Non
     for nonsense in (b"", b"gitdir:", b"hello", b"gitdir: ../gone\n", b"\xff\xfe\x00"):
         (folder / ".git").write_bytes(nonsense)
         assert history_path(tmp_path, folder) == without
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", [".git", ".git/commondir"])
+def test_a_pipe_of_a_hostile_repository_does_not_block(tmp_path: Path, name: str) -> None:
+    pipe = tmp_path / "project" / name
+    pipe.parent.mkdir(parents=True)
+    os.mkfifo(pipe)
+    assert history_path(tmp_path, tmp_path / "project").is_relative_to(tmp_path)
