@@ -94,7 +94,7 @@ class Agent:
                 "uid": os.getuid(),
                 "remembered": _read_remembered(self._home),
                 "has_services": self._services.is_running,
-                "lost_in": running_test.take(self._jobs.running_test_file),
+                "lost_in": running_test.read(self._jobs.running_test_file),
                 "is_empty": is_empty,
             }
         )

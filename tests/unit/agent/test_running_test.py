@@ -23,8 +23,10 @@ def test_the_name_is_there_after_its_process_was_killed(tmp_path: Path) -> None:
     file = str(tmp_path / "running")
     running_test.prepare(file)
     assert subprocess.run([sys.executable, "-c", KILLED, file], check=False, timeout=30).returncode == -9
-    assert running_test.take(file) == "test_a.py::test_ü"
-    assert running_test.take(file) == "", "it is reported once"
+    assert running_test.read(file) == "test_a.py::test_ü"
+    assert running_test.read(file) == "test_a.py::test_ü", "the agent that has read it may be lost, too"
+    running_test.remove(file)
+    assert running_test.read(file) == ""
 
 
 def test_a_test_that_has_ended_is_not_running(tmp_path: Path) -> None:
@@ -33,7 +35,7 @@ def test_a_test_that_has_ended_is_not_running(tmp_path: Path) -> None:
     running = RunningTest(file)
     running.note("x" * 10_000)
     running.note("")
-    assert running_test.take(file) == ""
+    assert running_test.read(file) == ""
 
 
 def test_a_file_that_a_test_has_removed_or_emptied_is_no_problem(tmp_path: Path) -> None:
@@ -41,4 +43,4 @@ def test_a_file_that_a_test_has_removed_or_emptied_is_no_problem(tmp_path: Path)
     RunningTest(str(file)).note("test_a.py::test_a")
     file.touch()
     RunningTest(str(file)).note("test_a.py::test_a")
-    assert running_test.take(str(file)) == ""
+    assert running_test.read(str(file)) == ""

@@ -76,7 +76,8 @@ class JobControl:
             self._expected_changes = sorted(self._written) if len(self._written) <= MAX_EXPECTED else []
             self._written.clear()
         self._vital_files.begin()
-        running_test.prepare(self.running_test_file)
+        if order.get("results") == "pipe":
+            running_test.prepare(self.running_test_file)
         self._launch(job_id, order, is_warm="pytest" in order and bool(order["pytest"]["is_warm"]))
         self._send({"t": "started", "id": job_id})
 
@@ -166,7 +167,8 @@ class JobControl:
                 message = "the run cannot be repeated in a fresh process: {}".format(error)
                 self._send({"t": "failed", "id": job.job_id, "code": error_code(error, "box"), "message": message})
             return
-        running_test.take(self.running_test_file)
+        if job.order.get("results") == "pipe":
+            running_test.remove(self.running_test_file)
         self._vital_files.note_loaded(job.vital_files)
         # Only tests: a setup may change whatever it likes.
         if job.order.get("results") == "pipe":
