@@ -51,6 +51,7 @@ from watchtest.views.notify.notifier import build_notifier
 from watchtest.views.notify.terminal_channel import NotificationRelay
 from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
 from watchtest.views.status.stop_record import record_file
+from watchtest.workspace import manual_changes
 from watchtest.workspace.folder import FOLDER
 from watchtest.workspace.shrink_guard import has_consent
 
@@ -87,7 +88,7 @@ async def run_watcher(
     running = asyncio.get_running_loop()
     views: list[View] = []
     async with AsyncExitStack() as stack:
-        lanes = _Lanes(project, on)
+        lanes = _Lanes(project, on, once=show.once)
         stack.callback(lanes.close)
         session = secrets.token_hex(3)
         selection = project.config.selection
@@ -125,6 +126,7 @@ async def run_watcher(
             View(ConfigChangeNotice(project.config, reread, say).show),
             View(tick=lambda _now: keep_lock()),
             View(tick=lambda now: _go_on_if_accepted(project, loop, now)),
+            View(tick=lambda now: _judge_kept_changes(project, loop, now)),
             View(tick=lambda now: keeper.tick(loop.state, now)),
             View(tick=lambda now: housekeeping.tick(loop.state, now)),
         ]
@@ -161,17 +163,18 @@ async def _one_request(lane: Lane) -> AsyncIterator[Event]:
 class _Lanes:
     """The sources, boxes and pipelines of the lanes that are on."""
 
-    def __init__(self, project: Project, on: Mapping[Lane, Policy]) -> None:
+    def __init__(self, project: Project, on: Mapping[Lane, Policy], *, once: bool) -> None:
         self._project = project
         self.notes: list[str] = []
         self._worktree: Worktree | None = None
         self._trees: dict[Lane, GitTree] = {}
         self.pipelines: dict[Lane, Pipeline] = {}
+        build_lock = None if once else asyncio.Lock()
         for lane, policy in on.items():
             provider = wiring.choose_provider(project, lane, self._note)
             is_selecting = policy is Policy.AFFECTED
             self.pipelines[lane] = wiring.build_pipeline(
-                project, lane, provider, self._source(lane), is_selecting=is_selecting
+                project, lane, provider, self._source(lane), is_selecting=is_selecting, build_lock=build_lock
             )
 
     def _note(self, text: str) -> None:
@@ -322,6 +325,21 @@ def _go_on_if_accepted(project: Project, loop: Loop, now: float) -> None:
     asking = [lane for lane in loop.state.ranked if lane.problem is not None and lane.problem.code == "shrank"]
     if asking and has_consent(project.workspace):
         loop.post(SourceChanged(asking[0].lane, now, frozenset({EVERYTHING})))
+
+
+def _judge_kept_changes(project: Project, loop: Loop, now: float) -> None:
+    """Run the tests again if the user has kept what was changed by hand: their verdict is no longer provisional."""
+    lane = loop.state.lanes.get(Lane.SAVE)
+    if (
+        lane is None
+        or lane.knowledge.provisional is None
+        or not isinstance(lane.activity, Idle)
+        or lane.queue
+        or lane.pending
+    ):
+        return
+    if lane.build is None and not manual_changes.changes(project.workspace):
+        loop.post(SourceChanged(Lane.SAVE, now, frozenset({EVERYTHING})))
 
 
 @dataclass(slots=True)

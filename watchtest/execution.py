@@ -17,8 +17,8 @@ from watchtest.boxes import protocols
 from watchtest.boxes.channel import FREE_DISK_HINT
 from watchtest.boxes.environment import Environment
 from watchtest.core.events import ConfirmationBegan, Post, StartRun, TestsCollected, TestsEnded
-from watchtest.core.file_order import file_order
 from watchtest.core.model import All, Execution, Only, Result, Run, Selection, Snapshot, StopReason
+from watchtest.core.policy import file_order
 from watchtest.core.text import names
 from watchtest.core.verdict import PYTEST_NO_TESTS, judge
 from watchtest.core.warm_check import (
@@ -132,8 +132,6 @@ class RepeatedLosses:
 class TestExecutor:
     """Selects and executes the tests of one lane, and remembers whether warm runs in its box can be trusted."""
 
-    root: str
-    """The path of the workspace inside the box."""
     environment: Environment
     limits: protocols.JobLimits
     warm: Warm
@@ -184,7 +182,9 @@ class TestExecutor:
             if (context.environment, runner.name) in self._lacking and not known:
                 continue
             if is_as_before:
-                change = by_runner.change_of(inputs.base, inputs.snapshot, known, self.root, self.selector.patterns)
+                change = by_runner.change_of(
+                    inputs.base, inputs.snapshot, known, self.environment.root, self.selector.patterns
+                )
                 ask = functools.partial(self._query, context)
                 parts.append(await by_runner.select_for_runner(runner, change, ask))
             else:
@@ -250,7 +250,7 @@ class TestExecutor:
             case _:
                 for invocation in runner.invocations(tests):
                     what = protocols.Command(invocation.argv, invocation.folder, invocation.has_rows)
-                    reader = runner.reader(invocation, self.root)
+                    reader = runner.reader(invocation, self.environment.root)
                     yield (await self._run_job(what, reader, context, invocation.env))[0]
 
     # -- pytest: warm runs and their confirmation ----------------------------------------------------

@@ -50,7 +50,7 @@ class View:
 
 @dataclass(slots=True)
 class _ActiveRun:
-    """The task of an active run, and the signal that stops it."""
+    """The task of an active run or build, and the signal that stops it."""
 
     task: asyncio.Task[None]
     signal: StopSignal
@@ -73,6 +73,7 @@ class Loop:
         self._recheck_after_s = recheck_after_s
         self._inbox: asyncio.Queue[events.Event] = asyncio.Queue()
         self._runs: dict[Lane, _ActiveRun] = {}
+        self._builds: dict[Lane, _ActiveRun] = {}
         self._timers: set[asyncio.TimerHandle] = set()
         self._rechecks: dict[Lane, asyncio.Task[None]] = {}
         self._comparisons: dict[Lane, set[asyncio.Task[None]]] = {lane: set() for lane in state.lanes}
@@ -197,6 +198,16 @@ class Loop:
                 )
                 self._comparisons[lane].add(comparison)
                 comparison.add_done_callback(self._comparisons[lane].discard)
+            case events.BuildEnvironment(lane):
+                earlier = self._builds.get(lane)
+                if earlier is not None:
+                    earlier.signal.set(StopReason.SUPERSEDED)
+                signal = StopSignal()
+                building = self._build(effect, signal, earlier)
+                task = create_logged_task(building, lane.value, "", name=f"build for {lane}")
+                self._builds[lane] = _ActiveRun(task, signal)
+            case events.StopBuild(lane):
+                self._builds[lane].signal.set(StopReason.SUPERSEDED)
             case events.Leave():
                 pass  # the caller sees it and ends
 
@@ -267,6 +278,26 @@ class Loop:
         finally:
             self.post(events.RunEnded(run.lane, time.time(), run.id, ending))
 
+    async def _build(self, request: events.BuildEnvironment, signal: StopSignal, earlier: _ActiveRun | None) -> None:
+        """Build a clean environment after the earlier build has ended, and post its end unless it was stopped."""
+        lane, key = request.lane, request.key
+        if earlier is not None:
+            await asyncio.wait((earlier.task,))
+        built: events.EnvironmentBuilt | None = None
+        try:
+            if not signal.is_set and await self._pipelines[lane].build(key, self.post, signal):
+                built = events.EnvironmentBuilt(lane, time.time(), key)
+        except WatchtestError as error:
+            log.warning("the environment of the %s lane could not be built: %s", lane, error)
+            problem = Problem(error.code, f"no clean environment: {error.message}", error.hint)
+            built = events.EnvironmentBuilt(lane, time.time(), key, problem, error.is_transient)
+        except Exception as error:
+            log.exception("the build for the %s lane failed because of a bug", lane)
+            problem = Problem("bug", f"internal error: {_describe(error)}", "the log has the details; please report it")
+            built = events.EnvironmentBuilt(lane, time.time(), key, problem)
+        if built is not None and not signal.is_set:
+            self.post(built)
+
     async def _hold_back(self, lane: Lane, began: float) -> None:
         """Delay a verdict until the save has settled, so that late changes of the same save are noticed before."""
         await asyncio.sleep(max(0.0, began + self.state.lanes[lane].settings.settle_s - time.monotonic()))
@@ -274,8 +305,8 @@ class Loop:
             await asyncio.wait(tuple(comparisons), timeout=COMPARE_LIMIT_S)
 
     async def _end_runs(self) -> list[Exception]:
-        """Stop all runs and close all boxes, even if one of them fails; return the exceptions."""
-        active = [run for run in self._runs.values() if not run.task.done()]
+        """Stop all runs and builds and close all boxes, even if one of them fails; return the exceptions."""
+        active = [run for run in (*self._runs.values(), *self._builds.values()) if not run.task.done()]
         for run in active:
             run.signal.set(StopReason.KILLED)
         if active:

@@ -11,15 +11,24 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from watchtest.boxes.blocking_calls import in_daemon_thread
 from watchtest.boxes.box import Box
-from watchtest.boxes.environment import Environment
+from watchtest.boxes.environment import Environment, Standing
 from watchtest.boxes.protocols import BoxSession, Note, Recipe, StopSignal
 from watchtest.boxes.recipe.recipe import RecipeInput, recipe_of
 from watchtest.boxes.services import ProcessEnvironment, Services
 from watchtest.core import events, model
 from watchtest.core.background_audit import green_in_company, missed_by_selection
 from watchtest.core.recorded import FileFingerprint
-from watchtest.errors import BY_ITSELF, BoxDamaged, RunOverdue, SourceMoved, WatchtestError
+from watchtest.errors import (
+    BY_ITSELF,
+    BoxDamaged,
+    BoxError,
+    EngineError,
+    RunOverdue,
+    SourceMoved,
+    WatchtestError,
+)
 from watchtest.execution import RunContext, TestExecutor
 from watchtest.selection.recorded_rows import parse_fingerprint
 from watchtest.selection.selector import SelectionInput
@@ -28,6 +37,7 @@ log = logging.getLogger(__name__)
 SYNC_TRIES = 5
 LEFT_OUT_LINES = 10
 BY_HAND_SHOWN = 5
+QUERY_LIMIT_S = 60.0
 
 
 class SourceTree(Protocol):
@@ -56,6 +66,7 @@ class _SyncedBox:
     recipe: Recipe
     links: Mapping[str, str]
     """The target of each symlink in the snapshot."""
+    standing: Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +93,8 @@ class Pipeline:
     """A digest of the settings that affect verdicts."""
     check_shrinkage: Callable[[int, int], None]
     """Given the number of paths in the box and in the source: raise SourceShrank if a sync would delete too much."""
+    build_lock: asyncio.Lock | None = None
+    """Held while a clean environment is built. None: tests never run in an outdated box, but wait for a clean one."""
     lost_changes: Callable[[], tuple[str, ...]] = tuple
     """What the user had done in a box that is gone; asked when another was made."""
     reported: set[str] = field(default_factory=set)
@@ -139,20 +152,21 @@ class Pipeline:
         synced = await self._sync_to_source(start.paths, _Listeners(note, warn, seen), signal)
         if synced is None or signal.reason:
             return events.Halted(signal.reason or model.StopReason.CANCELLED)
-        is_same_box = synced.info.id == start.knowledge.box
+        provisional = self._check_environment(synced, post)
+        is_same_box = synced.info.id == start.knowledge.box and start.knowledge.provisional in (None, provisional)
         is_judged = is_same_box and judged_tree is not None and synced.snapshot.entries == judged_tree.entries
         may_skip = is_judged and not run.is_forced
         if not may_skip:
             self._announce(run, synced, post, warn)
         # Even if there is nothing to run, a recovered box must be set up again.
-        prepared = await self.environment.prepare(synced.session, synced.recipe, note, signal)
+        prepared = await self.environment.prepare(synced.session, synced.recipe, synced.standing, note, signal)
         if prepared is None or signal.reason:
             return events.Halted(signal.reason or model.StopReason.CANCELLED)
         if prepared.is_fresh:
             # Setup may have written into the tree, for example lock files or generated code.
             await synced.session.refresh()
             generation, _ = await synced.session.sync(synced.snapshot, self.source.read)
-            synced = replace(synced, generation=generation)
+            synced = replace(synced, generation=generation, standing=Standing.CLEAN)
         around = ProcessEnvironment(self.environment.variables, self.environment.path_first)
         await self.services.ensure(synced.session, synced.snapshot, around, note, signal, is_forced=run.is_forced)
         if signal.reason:
@@ -172,10 +186,22 @@ class Pipeline:
             post=post,
             note=warn,
             signal=signal,
-            selection_input=_selection_input(start, synced, self._environment_name(synced), prepared.python),
+            selection_input=self._selection_input(start, synced, prepared.python),
             condemn=self.box.condemn,
         )
-        return await self._run_tests(context, synced.info.id)
+        provisional = self.environment.provisional(synced.standing)
+        ending = await self._run_tests(context, synced.info.id)
+        if isinstance(ending, events.Judged):
+            # The user may have changed the box during the run, or may have kept what was changed before it.
+            return replace(ending, provisional=provisional or self.environment.provisional(synced.standing))
+        return ending
+
+    def _check_environment(self, synced: _SyncedBox, post: events.Post) -> model.Provisional | None:
+        """Report which clean environment is wanted for the tree, and return why a verdict would be provisional."""
+        is_outdated = synced.standing is Standing.OUTDATED and not self.environment.is_changed_by_hand
+        wanted = self.environment.key(synced.recipe) if is_outdated else ""
+        post(events.EnvironmentChecked(self.lane, time.time(), wanted))
+        return self.environment.provisional(synced.standing)
 
     async def _run_tests(self, context: RunContext, box: str) -> events.Ending:
         """Select the tests, execute them in the prepared box, and check earlier selections if this is an audit."""
@@ -241,9 +267,9 @@ class Pipeline:
         self._report_excluded(synced.snapshot, note)
 
     def _environment_name(self, synced: _SyncedBox) -> str:
-        hand = " by hand" if self.environment.has_manual_changes() else ""
-        info = synced.info
-        return environment_name(info.engine, info.image, info.origin, synced.recipe, self.settings) + hand
+        info, provisional = synced.info, self.environment.provisional(synced.standing)
+        name = environment_name(info.engine, info.image, info.origin, synced.recipe, self.settings)
+        return f"{name} {provisional.code.ending}" if provisional is not None else name
 
     async def prepare(self, note: Note, signal: StopSignal) -> None:
         """Do everything except running tests: create the box, sync the source, run the setup."""
@@ -251,7 +277,7 @@ class Pipeline:
         synced = await self._sync_to_source(frozenset({events.EVERYTHING}), listeners, signal)
         if synced is not None:
             self._report_excluded(synced.snapshot, note)
-            await self.environment.prepare(synced.session, synced.recipe, note, signal)
+            await self.environment.prepare(synced.session, synced.recipe, synced.standing, note, signal)
 
     async def _sync_to_source(
         self, paths: frozenset[str], listeners: _Listeners, signal: StopSignal
@@ -286,12 +312,99 @@ class Pipeline:
             return None
         snapshot = await self._take_snapshot(session, paths)
         recipe, used = await self._recipe(snapshot), recipe
-        if recipe.image != used.image:
+        standing = await self.environment.standing(session, recipe, is_new=info.is_new)
+        if await self._must_renew(standing, recipe):
+            listeners.note("the dependencies have changed: the box starts from a clean environment")
+            await self.box.renew(recipe, self.environment.key(recipe))
+            return None
+        if recipe.image != used.image and not self._may_run_outdated(standing):
             await self.box.disconnect()
             return None
         self.check_shrinkage(session.path_count, len(snapshot.entries))
         generation, _ = await session.sync(snapshot, self.source.read)
-        return _SyncedBox(session, info, snapshot, generation, recipe, await self._link_targets(snapshot))
+        links = await self._link_targets(snapshot)
+        return _SyncedBox(session, info, snapshot, generation, recipe, links, standing)
+
+    def _may_run_outdated(self, standing: Standing) -> bool:
+        return standing is Standing.OUTDATED and self.build_lock is not None and not self.environment.is_changed_by_hand
+
+    async def _must_renew(self, standing: Standing, recipe: Recipe) -> bool:
+        """Return whether the box must be replaced now. A box that the user has changed by hand never is."""
+        if standing in (Standing.NEW, Standing.CLEAN) or self.environment.is_changed_by_hand:
+            return False
+        return not self._may_run_outdated(standing) or await self._has_environment(recipe)
+
+    async def _has_environment(self, recipe: Recipe) -> bool:
+        key = self.environment.key(recipe)
+        try:
+            return await in_daemon_thread(lambda: self.box.provider.has_environment(recipe, key), QUERY_LIMIT_S)
+        except TimeoutError as error:
+            raise EngineError(f"the engine did not answer within {QUERY_LIMIT_S:g} s") from error
+
+    def _selection_input(self, start: events.StartRun, synced: _SyncedBox, python: str) -> SelectionInput:
+        async def fetch(paths: Collection[str]) -> Mapping[str, FileFingerprint]:
+            rows = await synced.session.fingerprints(python, paths)
+            return {path: parse_fingerprint(rows.get(path)) for path in paths}
+
+        knowledge = start.knowledge
+        is_same_environment = knowledge.box == synced.info.id and knowledge.provisional == self.environment.provisional(
+            synced.standing
+        )
+        return SelectionInput(
+            snapshot=synced.snapshot,
+            environment=self._environment_name(synced),
+            base=knowledge.base if is_same_environment else None,
+            known_tests=frozenset(knowledge.tests),
+            must_run=knowledge.must_run,
+            fetch=fetch,
+            links=synced.links,
+        )
+
+    # -- the clean environment ---------------------------------------------------------------------
+
+    async def build(self, key: str, post: events.Post, signal: StopSignal) -> bool:
+        """Build the clean environment with this key in a box of its own. Return False if it is no longer needed."""
+        assert self.build_lock is not None
+        loop = asyncio.get_running_loop()
+
+        def note(text: str) -> None:
+            loop.call_soon_threadsafe(post, events.NoteAdded(self.lane, time.time(), f"clean environment: {text}"))
+
+        paths = frozenset[str]()
+        async with self.build_lock:
+            for _ in range(SYNC_TRIES):
+                snapshot = await self._snapshot(paths)
+                recipe = await self._recipe(snapshot)
+                if self.environment.key(recipe) != key:
+                    return False
+                try:
+                    return await self._has_environment(recipe) or await self._build(snapshot, recipe, note, signal)
+                except SourceMoved:
+                    paths = frozenset({events.EVERYTHING})
+        raise SourceMoved(f"files kept changing while the environment was built ({SYNC_TRIES} times in a row)")
+
+    async def _build(self, snapshot: model.Snapshot, recipe: Recipe, note: Note, signal: StopSignal) -> bool:
+        """Build the environment of this recipe. Return False if that was stopped."""
+        provider = self.box.provider.builder()
+        box, environment = Box(provider), self.environment.beside(provider)
+        try:
+            await box.renew(recipe, environment.key(recipe))  # a killed watcher may have left half a build
+            session, info = await box.ensure(recipe, note)
+            await session.refresh()
+            await session.sync(snapshot, self.source.read)
+            standing = await environment.standing(session, recipe, is_new=info.is_new)
+            if await environment.prepare(session, recipe, standing, note, signal) is None:
+                return False
+            if not await self._has_environment(recipe):
+                raise BoxError("the clean environment could not be saved", hint="check the free space of the engine")
+            return True
+        finally:
+            await box.disconnect()
+            try:
+                await in_daemon_thread(provider.free, QUERY_LIMIT_S)
+            except (WatchtestError, TimeoutError) as error:
+                log.warning("the box of a build could not be removed: %s", error)
+            await box.close()
 
     async def _recipe(self, snapshot: model.Snapshot) -> Recipe:
         return await asyncio.to_thread(recipe_of, self.recipe_input, snapshot, self.source.read)
@@ -340,22 +453,6 @@ class Pipeline:
     async def _snapshot(self, paths: frozenset[str]) -> model.Snapshot:
         async with self.source_lock:
             return await asyncio.to_thread(self.source.snapshot, paths)
-
-
-def _selection_input(start: events.StartRun, synced: _SyncedBox, environment: str, python: str) -> SelectionInput:
-    async def fetch(paths: Collection[str]) -> Mapping[str, FileFingerprint]:
-        rows = await synced.session.fingerprints(python, paths)
-        return {path: parse_fingerprint(rows.get(path)) for path in paths}
-
-    return SelectionInput(
-        snapshot=synced.snapshot,
-        environment=environment,
-        base=start.knowledge.base if start.knowledge.box == synced.info.id else None,
-        known_tests=frozenset(start.knowledge.tests),
-        must_run=start.knowledge.must_run,
-        fetch=fetch,
-        links=synced.links,
-    )
 
 
 def _changed(start: events.StartRun, snapshot: model.Snapshot) -> frozenset[str]:

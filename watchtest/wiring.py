@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
@@ -226,7 +227,8 @@ def build_environment(project: Project, provider: BoxProvider, lane: str = Lane.
         python=box.python,
         env=carried,
         # Commands of the user run in the box of the save lane.
-        has_manual_changes=lambda: lane == Lane.SAVE and manual_changes.has_changes(project.workspace),
+        manual_changes=partial(manual_changes.changes, project.workspace) if lane == Lane.SAVE else tuple,
+        record_change=partial(manual_changes.record_change, project.workspace),
     )
 
 
@@ -268,9 +270,18 @@ def policies(config: Config) -> dict[Lane, Policy]:
 
 
 def build_pipeline(
-    project: Project, lane: Lane, provider: BoxProvider, source: SourceTree, *, is_selecting: bool = False
+    project: Project,
+    lane: Lane,
+    provider: BoxProvider,
+    source: SourceTree,
+    *,
+    is_selecting: bool = False,
+    build_lock: asyncio.Lock | None = None,
 ) -> Pipeline:
-    """Build the pipeline of a lane. `is_selecting`: runs may leave tests out, so dependencies must be recorded."""
+    """Build the pipeline of a lane. `is_selecting`: runs may leave tests out, so dependencies must be recorded.
+
+    With a `build_lock`, which the lanes share, tests go on in an outdated box while a clean environment is built.
+    """
     environment = build_environment(project, provider, lane)
     detector = build_detector(project, source)
     return Pipeline(
@@ -282,6 +293,7 @@ def build_pipeline(
         recipe_input=_recipe_input(project, detector),
         executor=build_executor(project, provider, environment, detector, build_selector(project, is_selecting)),
         settings=settings_digest(project),
+        build_lock=build_lock,
         lost_changes=(lambda: manual_changes.take_changes(project.workspace)) if lane is Lane.SAVE else tuple,
         check_shrinkage=(
             partial(check_shrinkage, project.workspace, lane)
@@ -302,7 +314,6 @@ def build_executor(
 ) -> TestExecutor:
     runner = project.config.runner
     return TestExecutor(
-        root=provider.root,
         environment=environment,
         limits=JobLimits(runner.timeout_s, runner.silence_timeout_s, runner.grace_s, runner.test_timeout_s),
         warm=runner.warm,

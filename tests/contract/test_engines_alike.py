@@ -61,7 +61,7 @@ def test_all_that_a_box_leaves_is_labelled_and_can_be_removed(engine: Engine, tm
         replace(container_spec(tmp_path), cache_volume=name), {"DOCKER_HOST": engine.address.url}
     )
     opened(provider, recipe(PYTHON_313))
-    provider.save_environment(recipe(PYTHON_313), True, lambda _text: None)
+    provider.save_environment(recipe(PYTHON_313), lambda _text: None)
     provider.close()
 
     ours = [one for one in engine_resources(engine) if one.workspace == str(tmp_path)]

@@ -39,9 +39,7 @@ class Bench:
         environment = Environment(provider, timeout_s=60, grace_s=1, python=self._python, env={})
         self.runner = PytestRunner()
         limits = JobLimits(5, 60, 0.5)
-        self.executor = TestExecutor(
-            provider.root, environment, limits, warm, lambda _snapshot: (self.runner,), Selector()
-        )
+        self.executor = TestExecutor(environment, limits, warm, lambda _snapshot: (self.runner,), Selector())
         self.notes: list[str] = []
         self.known: dict[str, Result] = {}
         self.events: list[Event] = []

@@ -41,7 +41,7 @@ def test_a_recreated_box_starts_from_the_environment_that_was_kept(
     here, notes = provider(), []
     first = opened(here)
     do(first.id, "echo installed > /opt/package")
-    here.save_environment(recipe(), True, notes.append)
+    here.save_environment(recipe(), notes.append)
     assert notes == ["saving the box for the next one"]
     remove(docker_client, first.id)
     second = opened(here, notes=notes)
@@ -56,7 +56,7 @@ def test_another_setup_or_another_user_does_not_start_from_it(
     here = provider()
     first = opened(here)
     do(first.id, "echo installed > /opt/package")
-    here.save_environment(recipe(key="one"), True, lambda _text: None)
+    here.save_environment(recipe(key="one"), lambda _text: None)
     remove(docker_client, first.id)
     other = opened(here, recipe(key="two"))
     assert do(other.id, "ls /opt") == "watchtest\n"
@@ -69,8 +69,8 @@ def test_an_environment_is_kept_once_and_is_that_of_every_lane(
 ) -> None:
     here, notes = provider(), []
     do(opened(here).id, "touch /opt/package")
-    here.save_environment(recipe(), True, notes.append)
-    here.save_environment(recipe(), True, notes.append)
+    here.save_environment(recipe(), notes.append)
+    here.save_environment(recipe(), notes.append)
     assert len(notes) == 1
     beside = opened(provider(lane="commit", name=f"{spec.name}-commit"))
     assert "package" in do(beside.id, "ls /opt")
@@ -82,7 +82,7 @@ def test_only_the_last_few_environments_are_kept(
     here = provider()
     opened(here)
     for number in range(5):
-        here.save_environment(recipe(key=f"setup {number}"), True, lambda _text: None)
+        here.save_environment(recipe(key=f"setup {number}"), lambda _text: None)
     label = [f"watchtest.workspace={spec.owner.workspace}", "watchtest.role=environment"]
     kept = docker_client.api.images(filters={"label": label})
     # The engine reports times in whole seconds, so do not check which of the newest remain.
@@ -129,7 +129,7 @@ def test_reset_throws_boxes_away_and_with_the_word_also_what_was_kept(
 ) -> None:
     here = provider(cache_volume=f"{spec.name}-cache")
     do(opened(here).id, "touch /opt/package /opt/watchtest/cache/wheel")
-    here.save_environment(recipe(), True, lambda _text: None)
+    here.save_environment(recipe(), lambda _text: None)
     assert here.reset(with_environment=False) == ("1 container",)
     kept = opened(here)
     assert "package" in do(kept.id, "ls /opt")
@@ -233,7 +233,7 @@ def test_nothing_that_is_kept_is_left_unlabelled(
     before = {image.id for image in docker_client.images.list(all=False)}
     here = provider(cache_volume=f"{spec.name}-cache")
     opened(here)
-    here.save_environment(recipe(), True, lambda _text: None)
+    here.save_environment(recipe(), lambda _text: None)
     here.snapshot(recipe(), lambda _text: None)
     opened(provider(cache_volume=f"{spec.name}-cache", limits=ConfiguredLimits(pids=77)))
     made = [image for image in docker_client.images.list(all=False) if image.id not in before]

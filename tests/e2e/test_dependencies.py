@@ -1,4 +1,4 @@
-"""A changed dependency file is installed before the tests that need it, and only once."""
+"""A changed dependency file is installed in a new box, and only once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import closing
 import docker
 import pytest
 from support.git_repo import Repo
+from support.tiny_wheels import requirements, save_wheels
 from support.watcher_process import Project
 
 SERVICE = """
@@ -18,31 +19,30 @@ command = "while true; do sleep 0.2; done"
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(180)]
 
 
-def test_a_new_requirement_is_there_before_the_tests_and_is_not_installed_again_in_a_new_box(
+def test_a_new_requirement_is_installed_in_a_new_box_and_is_not_installed_again_in_the_next(
     docker_project: Project,
 ) -> None:
     project = docker_project
+    save_wheels(project, "tiny")
     project.save("watchtest.toml", SERVICE)
     project.save("test_it.py", "def test_it(): pass\n")
-    project.save("requirements.txt", "# nothing yet\n")
+    project.save("requirements.txt", requirements([]))
     watcher = project.watch()
-    watcher.wait_for_verdict("passed", limit_s=60)
-    project.in_container("touch", "/var/made-by-hand")
-    service = watcher.status["box"]["services"][0]
+    first = watcher.wait_for_verdict("passed", limit_s=60)
 
-    project.save("requirements.txt", "six==1.17.0\n")
-    project.save("test_it.py", "import six\ndef test_it(): assert six.__version__ == '1.17.0'\n")
+    project.save("requirements.txt", requirements(["tiny"]))
+    project.save("test_it.py", "import tiny\ndef test_it(): assert tiny.version == '1.0'\n")
     status = watcher.wait_for_verdict("passed", limit_s=60)
-    assert "the dependencies have changed: running setup again" in watcher.output
+    assert "building a clean environment" in watcher.output
     assert watcher.output.count("setup: pip install -r requirements.txt") == 2
-    project.in_container("test", "-e", "/var/made-by-hand")
-    assert status["box"]["services"][0]["since"] == service["since"], "the service was left alone"
+    assert status["box"]["id"] != first["box"]["id"]
+    assert status["box"]["services"][0]["state"] == "ready", "the service has moved, too"
 
     before = project.container()
     with closing(docker.from_env(environment=project.environ)) as client:
         client.containers.get(before).remove(force=True)
     watcher.wait_for_words("creating the box from the saved environment", limit_s=20)
-    watcher.wait_until("another box", lambda: watcher.status["box"]["id"] != before)
+    watcher.wait_until("another box", lambda: watcher.status["box"]["id"] not in (before, None))
     status = watcher.wait_for_verdict("passed")
     assert status["run_id"], "and the tests ran in it"
     assert watcher.output.count("setup: pip install -r requirements.txt") == 2, "no second installation"
@@ -77,34 +77,39 @@ def test_what_setup_writes_into_the_tree_is_mended_before_the_tests(docker_proje
 
 
 @pytest.mark.thorough
-def test_an_interrupted_setup_passes_neither_for_the_old_nor_for_the_new(docker_project: Project) -> None:
-    """Setup is killed halfway through the second time; then the first dependencies are requested again."""
+def test_an_interrupted_setup_leaves_nothing_for_the_next(docker_project: Project) -> None:
+    """Setup is killed halfway through; the next watcher wants another one."""
     project = docker_project
-    project.save("test_it.py", "import os\ndef test_it(): assert not os.path.exists('/opt/new')\n")
-    project.save("requirements.txt", "# old\n")
-    settings = "[box]\nsetup = ['rm -f /opt/new; grep -q old requirements.txt || { touch /opt/new; sleep 60; }']\n"
+    project.save("test_it.py", "import os\ndef test_it(): assert not os.path.exists('/opt/half')\n")
+    project.save("requirements.txt", "# new\n")
+    settings = "[box]\nsetup = ['grep -q old requirements.txt || { touch /opt/half; sleep 60; }']\n"
     project.save("watchtest.toml", settings)
     first = project.watch()
-    first.wait_for_verdict("passed", limit_s=60)
-    project.save("requirements.txt", "# new\n")
-    first.wait_until("half of it", lambda: "new" in project.in_container("ls", "/opt"))
+    first.wait_for_words("setup: grep", 60)
+    first.wait_until("half of it", lambda: "half" in project.in_container("ls", "/opt"))
     first.kill9()
     project.save("requirements.txt", "# old\n")
     second = project.watch()
-    second.wait_for_verdict("passed", limit_s=60)
-    assert "rm -f /opt/new" in second.output, "set up again"
+    assert second.wait_for_verdict("passed", limit_s=60)["provisional"] is None
 
 
 @pytest.mark.thorough
-def test_after_a_reset_nothing_is_left_of_what_grew_in_the_box(docker_project: Project) -> None:
+def test_nothing_of_a_killed_build_is_left(docker_project: Project) -> None:
     project = docker_project
-    project.save("requirements.txt", "six==1.17.0\n")
-    project.save("test_it.py", "import six\ndef test_it(): pass\n")
-    assert project.once(limit_s=60)[0] == 0
-    project.save("requirements.txt", "# no six any more\n")
-    assert project.once(limit_s=60)[0] == 0, "the box stays as it is"
-    assert project.command("reset", "--engine", "docker", limit_s=60).returncode == 0
-    assert project.once(limit_s=60)[0] == 1
+    project.save("test_it.py", "def test_it(): pass\n")
+    project.save("requirements.txt", "# old\n")
+    project.save("watchtest.toml", "[box]\nsetup = ['grep -q old requirements.txt || sleep 60']\n")
+    first = project.watch()
+    first.wait_for_verdict("passed", limit_s=60)
+    project.save("requirements.txt", "# new\n")
+    first.wait_for_words("clean environment: setup: grep", 60)
+    builder = project.container("save-build")
+    first.kill9()
+    project.save("requirements.txt", "# old\n")
+    second = project.watch()
+    assert second.wait_for_verdict("passed", limit_s=60)["provisional"] is None
+    with closing(docker.from_env(environment=project.environ)) as client, pytest.raises(docker.errors.NotFound):
+        client.containers.get(builder)
 
 
 @pytest.mark.thorough

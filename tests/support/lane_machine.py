@@ -12,9 +12,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from watchtest.core.events import (
     BoxConnected,
     BoxLost,
+    BuildEnvironment,
     CancelRequested,
     CompareSource,
     Ending,
+    EnvironmentBuilt,
+    EnvironmentChecked,
     Event,
     Halted,
     Judged,
@@ -30,6 +33,7 @@ from watchtest.core.events import (
     SourceChanged,
     SourceCompared,
     StartRun,
+    StopBuild,
     StopRun,
     TestsCollected,
     TestsEnded,
@@ -50,6 +54,8 @@ from watchtest.core.model import (
     Outcome,
     Policy,
     Problem,
+    Provisional,
+    ProvisionalCode,
     Result,
     Snapshot,
     StopReason,
@@ -59,6 +65,8 @@ from watchtest.core.retry import RETRY_LIMIT
 from watchtest.core.state import (
     AuditSchedule,
     Broken,
+    BuildFailed,
+    Building,
     Executing,
     Idle,
     LaneSettings,
@@ -67,6 +75,7 @@ from watchtest.core.state import (
     Syncing,
     Working,
     requested_run_id,
+    settle_status,
 )
 from watchtest.core.step import step
 from watchtest.core.transitions import (
@@ -85,6 +94,8 @@ from watchtest.core.transitions import (
 )
 from watchtest.core.verdict import covers_everything, file_of
 
+OUTDATED = Provisional(ProvisionalCode.DEPENDENCIES, "outdated")
+BY_HAND = Provisional(ProvisionalCode.BY_HAND, "changed by hand: pip install x")
 TESTS = ("a.py::one", "a.py::two", "b.py::three", "b.py::four")
 Truth = Mapping[str, bool]
 """What the tests of one tree would say: which exist, and whether each passes."""
@@ -154,6 +165,17 @@ class LaneMachine(RuleBasedStateMachine):
         self.number = 0
         self.truth: Truth = dict.fromkeys(TESTS, True)
         self.truths: dict[str, Truth] = {"tree-0": self.truth}
+        self.dependencies = "old"
+        self.needs: dict[str, str] = {"tree-0": self.dependencies}
+        """By tree: the environment that it needs."""
+        self.box = "old"
+        """The environment that the box of the lane holds. In another one than needed, every test passes."""
+        self.built = ""
+        """The environment that is there to move to."""
+        self.building = ""
+        self.is_by_hand = False
+        self.mark: Provisional | None = None
+        """Why the run under way is provisional."""
         self.owed: dict[str, int] = {}
         """Changes without a verdict yet, each with the number of the tree it made."""
         self.started: StartRun | None = None
@@ -182,6 +204,12 @@ class LaneMachine(RuleBasedStateMachine):
                 self.streamed = set()
             elif isinstance(effect, SetTimer):
                 self.wake_at = effect.at
+            elif isinstance(effect, BuildEnvironment):
+                assert effect.key not in (self.box, self.building), "built twice"
+                self.building = effect.key
+            elif isinstance(effect, StopBuild):
+                assert self.building
+                self.building = ""
             elif isinstance(effect, CompareSource):
                 self.peeks.append(effect)
             elif isinstance(effect, StopRun) and effect.stop is StopReason.SUPERSEDED:
@@ -212,9 +240,40 @@ class LaneMachine(RuleBasedStateMachine):
         self.number += 1
         self.truth = truth
         self.truths[f"tree-{self.number}"] = truth
+        self.needs[f"tree-{self.number}"] = self.dependencies
         path = f"change-{self.number}"
         self.owed[path] = self.number
         self.happen(SourceChanged(Lane.SAVE, self.at(), frozenset({path})))
+
+    @rule(dependencies=st.sampled_from(["old", "new", "newer"]))
+    def edit_the_dependencies(self, dependencies: str) -> None:
+        self.dependencies = dependencies
+        self.save(self.truth)
+
+    @rule()
+    def change_the_box_by_hand(self) -> None:
+        self.is_by_hand = True
+
+    @precondition(lambda self: self.is_by_hand)
+    @rule()
+    def keep_what_was_done_by_hand(self) -> None:
+        self.is_by_hand = False
+        self.save(self.truth)
+
+    @precondition(lambda self: self.building)
+    @rule(problem=st.sampled_from([None, None, Problem("setup", "pip failed")]), is_transient=st.booleans())
+    def finish_the_build(self, problem: Problem | None, is_transient: bool) -> None:
+        key, self.building = self.building, ""
+        if problem is None:
+            self.built = key
+        self.happen(EnvironmentBuilt(Lane.SAVE, self.at(), key, problem, is_transient))
+
+    @rule(key=st.sampled_from(["old", "new", "newer"]))
+    def finish_a_build_that_is_superseded(self, key: str) -> None:
+        if key != self.building:
+            before = self.lane.build
+            self.happen(EnvironmentBuilt(Lane.SAVE, self.at(), key))
+            assert self.lane.build == before
 
     @rule(steps=st.integers(1, 3))
     def go_back(self, steps: int) -> None:
@@ -279,6 +338,14 @@ class LaneMachine(RuleBasedStateMachine):
     def take_the_snapshot(self) -> None:
         assert self.started is not None
         self.taken = tree(self.truth, self.number)
+        needed = self.needs[self.taken.id]
+        if self.box != needed and self.built == needed and not self.is_by_hand:
+            self.box = needed
+        is_outdated = self.box != needed
+        self.mark = None
+        if is_outdated or self.is_by_hand:
+            self.mark = OUTDATED if is_outdated else BY_HAND
+        self.happen(EnvironmentChecked(Lane.SAVE, self.at(), needed if is_outdated and not self.is_by_hand else ""))
         self.happen(SnapshotTaken(Lane.SAVE, self.at(), self.started.run.id, self.taken))
 
     def promised(self) -> frozenset[str]:
@@ -313,14 +380,22 @@ class LaneMachine(RuleBasedStateMachine):
             is_open
             and started is not None
             and started.knowledge.base is not None
+            and started.knowledge.provisional == self.mark
+            and started.knowledge.box == self.box
             and self.taken is not None
             and is_at_its_start
         )
 
+    def seen(self) -> Truth:
+        """Return what the tests say in the box as it is."""
+        assert self.taken is not None
+        truth = self.truths[self.taken.id]
+        return truth if self.mark is None else dict.fromkeys(truth, True)
+
     def stream(self, tests: frozenset[str]) -> None:
         assert self.started is not None
         assert self.taken is not None
-        truth = self.truths[self.taken.id]
+        truth = self.seen()
         results = tuple(result(test, truth[test]) for test in sorted(tests - self.streamed))
         self.streamed |= tests
         self.happen(TestsEnded(Lane.SAVE, self.at(), self.started.run.id, results))
@@ -356,7 +431,7 @@ class LaneMachine(RuleBasedStateMachine):
         assert self.started is not None
         assert self.taken is not None
         run = self.started.run
-        truth = self.truths[self.taken.id]
+        truth = self.seen()
         promised = self.promised()
         told = promised if whole else promised & (reported | self.streamed)
         results = {test: result(test, truth[test]) for test in told}
@@ -376,7 +451,7 @@ class LaneMachine(RuleBasedStateMachine):
             execution = replace(execution, promised=promised, has_finished=False, current=crashed, has_collected=True)
         if whole and not promised and covered and isinstance(run.selection, Only):
             execution = replace(execution, is_needless=True)
-        self.end(Judged(snapshot, execution))
+        self.end(Judged(snapshot, execution, self.box, self.mark))
         # This also holds if an earlier run had already judged all tests of this tree.
         if covered or self.lane.knowledge.is_complete:
             self.owed = {path: made for path, made in self.owed.items() if path not in carried.paths}
@@ -387,6 +462,8 @@ class LaneMachine(RuleBasedStateMachine):
         assert self.started is not None
         known = self.started.knowledge.last_judged_tree
         if known is None or self.started.run.is_forced or self.taken is None or known.entries != self.taken.entries:
+            return
+        if self.started.knowledge.box != self.box or self.started.knowledge.provisional not in (None, self.mark):
             return
         carried = self.lane.activity.changes if isinstance(self.lane.activity, Working) else None
         assert carried is not None
@@ -413,7 +490,7 @@ class LaneMachine(RuleBasedStateMachine):
     @rule()
     def find_the_box(self) -> None:
         self.happen(BoxConnected(Lane.SAVE, self.at(), BoxInfo("docker", "1a2b", "python", "running", 0.0)))
-        assert self.lane.problem is None
+        assert self.lane.problem is None or isinstance(self.lane.build, BuildFailed)
 
     def end(self, ending: Ending) -> None:
         assert self.started is not None
@@ -431,7 +508,7 @@ class LaneMachine(RuleBasedStateMachine):
     @invariant()
     def no_green_is_stale(self) -> None:
         knowledge = self.lane.knowledge
-        if knowledge.verdict is not Verdict.PASSED:
+        if knowledge.verdict is not Verdict.PASSED or knowledge.provisional is not None:
             return
         assert knowledge.snapshot is not None
         truth = self.truths[knowledge.snapshot.id]
@@ -446,6 +523,18 @@ class LaneMachine(RuleBasedStateMachine):
         is_at_rest = lane.activity == Idle() and not lane.is_paused and not lane.pending and not lane.queue.waiting
         if is_at_rest and lane.knowledge.run is not None:
             assert lane.knowledge.verdict is not Verdict.UNKNOWN
+
+    @invariant()
+    def a_verdict_from_an_outdated_box_waits_for_a_clean_environment(self) -> None:
+        lane = self.lane
+        is_outdated = lane.knowledge.provisional == OUTDATED
+        if is_outdated and not self.is_by_hand and settle_status(lane).is_settled and lane.activity == Idle():
+            assert isinstance(lane.build, BuildFailed), "nothing would ever make the verdict final"
+
+    @invariant()
+    def a_build_is_under_way_exactly_when_the_state_says_so(self) -> None:
+        build = self.lane.build
+        assert (build.key if isinstance(build, Building) else "") == self.building
 
     @invariant()
     def a_run_is_under_way_exactly_when_the_state_says_so(self) -> None:
@@ -463,13 +552,18 @@ class LaneMachine(RuleBasedStateMachine):
         assert self.ledger.asked <= self.ledger.open.keys() | self.ledger.ended
 
     def teardown(self) -> None:
-        """In any case: resume, save once more, let every run finish, and the verdict is right."""
+        """In any case: resume, save once more, let every run and build finish, and the verdict is right."""
         self.ledger.must_be_closed_by(self.state)
         self.happen(ResumeRequested(Lane.SAVE, self.at()))
+        self.is_by_hand = False
         self.save({"a.py::one": True, "b.py::three": False})
+        if isinstance(self.lane.build, BuildFailed):
+            self.happen(RunRequested(Lane.SAVE, self.at()))
         for _ in range(100):
             if self.started is None and isinstance(self.lane.activity, Broken) and self.wake_at is not None:
                 self.wake()  # a box that was lost during a run is restored
+            if self.started is None and self.building:
+                self.finish_the_build(None, False)
             if self.started is None:
                 break
             if self.taken is None:

@@ -272,12 +272,17 @@ class Watcher:
     def wait_for_verdict(
         self, verdict: str | None = None, *, tree: str | None = None, limit_s: float | None = None
     ) -> Status:
-        """Return the status once it is idle and about exactly this tree, by default the current working tree."""
+        """Return the status once it is idle and about exactly this tree, by default the current working tree.
+
+        A verdict from an outdated box is passed over, as long as a clean environment may come.
+        """
         tree = tree or self._project.tree_id()
 
         def look() -> Status | None:
             status = self.own_status
             if not status or status["activity"] != "idle" or status["pending"]["changes"]:
+                return None
+            if (status["provisional"] or {}).get("code") == "dependencies" and not status["problem"]:
                 return None
             return status if status["code"]["tree"] == tree else None
 

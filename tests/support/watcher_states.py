@@ -29,6 +29,8 @@ from watchtest.core.model import (
     Outcome,
     Policy,
     Problem,
+    Provisional,
+    ProvisionalCode,
     Result,
     Snapshot,
     StopReason,
@@ -38,6 +40,8 @@ from watchtest.core.step import step
 
 NOON = 1_700_000_000.0  # 2023-11-14T22:13:20Z
 BOX = BoxInfo("docker", "1a2b3c4d5e6f7a8b", "python:3.12", "running", NOON - 60, python="3.12.1")
+OUTDATED = Provisional(ProvisionalCode.DEPENDENCIES, "tested with the dependencies of before")
+BY_HAND = Provisional(ProvisionalCode.BY_HAND, "changed by hand: pip install x", "`watchtest snapshot` keeps it")
 LOST = Problem("engine", "the engine does not answer on /var/run/docker.sock", "start it with: systemctl start docker")
 
 
@@ -123,6 +127,7 @@ class Story:
         collection_errors: tuple[Result, ...] = (),
         stopped: StopReason | None = None,
         raw_output: str = "",
+        provisional: Provisional | None = None,
     ) -> Story:
         by_test = {result.test: result for result in results}
         is_red = any(result.outcome.is_red for result in by_test.values())
@@ -136,14 +141,15 @@ class Story:
             duration_s=0.8,
         )
         self.now += 0.1
-        return self.on(RunEnded(self.lane, self.now, self.working.run.id, Judged(snapshot(tree), execution)))
+        ending = Judged(snapshot(tree), execution, provisional=provisional)
+        return self.on(RunEnded(self.lane, self.now, self.working.run.id, ending))
 
-    def run(self, tree: str, *results: Result) -> Story:
+    def run(self, tree: str, *results: Result, provisional: Provisional | None = None) -> Story:
         """Do a whole run, from the change to the verdict."""
         self.change("shop/cart.py").sync(tree)
         if results:
             self.collect(*(result.test for result in results)).results(*results)
-        return self.end(tree, results)
+        return self.end(tree, results, provisional=provisional)
 
     def breaks(self, problem: Problem = LOST, *, is_transient: bool = True) -> Story:
         self.now += 0.1

@@ -96,9 +96,7 @@ def executed(
     provider = LocalProvider(LocalSpec(folder, "workspace", python=sys.executable, sandbox="off"), {})
     environment = Environment(provider, timeout_s=60, grace_s=1, python="", env={})
     chosen = runners or (FIRST, SECOND)
-    testing = TestExecutor(
-        "/tree", environment, JobLimits(5, 5, 1), "off", lambda _snapshot: chosen, Selector(mode="all")
-    )
+    testing = TestExecutor(environment, JobLimits(5, 5, 1), "off", lambda _snapshot: chosen, Selector(mode="all"))
     return asyncio.run(testing.execute(run_context(session, signal, selection)))
 
 
@@ -169,7 +167,7 @@ def a_testing(folder: Path, *runners: AnyRunner) -> TestExecutor:
     provider = LocalProvider(LocalSpec(folder, "workspace", python=sys.executable, sandbox="off"), {})
     environment = Environment(provider, timeout_s=60, grace_s=1, python="", env={})
     selector = Selector(patterns=(("*.list -> lint", lambda path: path.endswith(".list"), "lint"),))
-    return TestExecutor("/tree", environment, JobLimits(5, 5, 1), "off", lambda _snapshot: runners, selector)
+    return TestExecutor(environment, JobLimits(5, 5, 1), "off", lambda _snapshot: runners, selector)
 
 
 def selected(testing: TestExecutor, session: FakeSession, known: frozenset[str]) -> Selection:
@@ -237,7 +235,7 @@ def attempts(folder: Path, sessions: Iterable[FakeSession], tree: Snapshot = TRE
     provider = LocalProvider(LocalSpec(folder, "workspace", python=sys.executable, sandbox="off"), {})
     environment = Environment(provider, timeout_s=60, grace_s=1, python="", env={})
     choose: Any = lambda _snapshot: (PytestRunner(),)  # noqa: E731
-    testing = TestExecutor("/tree", environment, JobLimits(5, 5, 1), "off", choose, Selector(mode="all"))
+    testing = TestExecutor(environment, JobLimits(5, 5, 1), "off", choose, Selector(mode="all"))
     found: list[Execution | ChannelLost] = []
     for session in sessions:
         try:

@@ -54,6 +54,7 @@ def start_command(python: str, home: str, root: str, agent: bytes) -> list[str]:
 
 OPEN_LIMIT_S = 1200.0
 """Long, because it may include pulling an image."""
+RENEW_LIMIT_S = 120.0
 CLOSE_LIMIT_S = 5.0
 REVIVE_LIMIT_S = 5.0
 KILL_LIMIT_S = 30.0
@@ -203,6 +204,14 @@ class Box:
             await self._channel.close()
         self._channel = None
         self.session = None
+
+    async def renew(self, recipe: Recipe, key: str) -> None:
+        """Give up the box; the next `ensure` opens a new one."""
+        await self.disconnect()
+        try:
+            await in_daemon_thread(lambda: self.provider.renew(recipe, key), RENEW_LIMIT_S)
+        except TimeoutError as error:
+            raise EngineError(f"the old box was not removed within {RENEW_LIMIT_S:g} s") from error
 
     async def close(self) -> None:
         await self.disconnect()

@@ -114,7 +114,7 @@ def local_resources(folder: Path) -> list[Resource]:
             workspace=box_folder.read_mark(box, box_folder.WORKSPACE),
             host=box_folder.read_mark(box, box_folder.HOST),
             created_at=box.stat().st_mtime,
-            lane=box.name.rpartition("-")[2],
+            lane=box.name.rpartition("-")[2].removesuffix(box_folder.SECOND),
         )
         for box in boxes
     ]

@@ -149,10 +149,6 @@ def no_python_error() -> BoxError:
 class BoxProvider(Protocol):
     """Creates, finds and repairs boxes of one kind. Every call blocks, for a bounded time."""
 
-    root: str
-    """The folder of the tree, as seen from inside."""
-    home: str
-    """The folder of the agent and the virtualenv, as seen from inside."""
     engine: str
     variables: Mapping[str, str]
     """Environment variables for every process that we start in the box."""
@@ -163,6 +159,14 @@ class BoxProvider(Protocol):
     keeps_processes: bool
     """Whether processes in the box survive the agent: services then outlive the watcher."""
 
+    @property
+    def root(self) -> str:
+        """The folder of the tree, as seen from inside."""
+
+    @property
+    def home(self) -> str:
+        """The folder of the agent and the virtualenv, as seen from inside."""
+
     def open(self, agent: bytes, recipe: Recipe, note: Note) -> OpenBox | OpenShellBox:
         """Create, adopt, start or recreate the box. If it has Python, start an agent in it from this zip."""
 
@@ -172,11 +176,20 @@ class BoxProvider(Protocol):
     def image_id(self, recipe: Recipe) -> str:
         """Return an id of the image's current content, or "" if it is unknown."""
 
-    def save_environment(self, recipe: Recipe, is_clean: bool, note: Note) -> None:
-        """Save the box after setup, so that the next box need not repeat it.
+    def save_environment(self, recipe: Recipe, note: Note) -> None:
+        """Save the box, which holds nothing but the result of its setup, so that the next box need not repeat it."""
 
-        `is_clean` means that the box holds nothing but this setup. `reset` deletes what is not clean.
-        """
+    def has_environment(self, recipe: Recipe, key: str) -> bool:
+        """Return whether a new box would start from a saved environment of this recipe (see `Environment.key`)."""
+
+    def renew(self, recipe: Recipe, key: str) -> None:
+        """Give up the box. The next `open` returns a new one, from the saved environment if there is one."""
+
+    def builder(self) -> BoxProvider:
+        """Return the provider of a separate box, in which the next environment can be built."""
+
+    def free(self) -> None:
+        """Free what a builder's box occupies besides the environment that it saved."""
 
     def allow_network(self, is_allowed: bool) -> None:
         """Connect or disconnect the box if `box.network` allows the network during setup only."""

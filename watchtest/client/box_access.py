@@ -39,12 +39,11 @@ def run_in_box(project: Project, argv: list[str], mode: ExecMode, say: Say) -> i
     """Run a command in the box of the save lane, and return its exit code."""
     with closing(provider_in_use(project, say)) as provider:
         environment = prepare_box(project, provider, say)
-        code = provider.execute(argv, environment.variables, environment.path_first, mode)
-        if code == 0 and mode is ExecMode.ATTACHED:
-            manual_changes.record_change(project.workspace, argv)
-        elif mode is ExecMode.TERMINAL:
-            manual_changes.record_change(project.workspace, ["(what was typed in `watchtest shell`)"])
-        return code
+        if mode is ExecMode.TERMINAL:
+            manual_changes.record_change(project.workspace, "(what was typed in `watchtest shell`)")
+        else:
+            manual_changes.record_command(project.workspace, argv)
+        return provider.execute(argv, environment.variables, environment.path_first, mode)
 
 
 def provider_in_use(project: Project, say: Say) -> BoxProvider:

@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from watchtest.core.model import Outcome, RunState
-from watchtest.core.text import clean, duration, encodable, short, uncleaned
+from watchtest.core.text import clean, duration, encodable, short, uncleaned, with_provisional
 from watchtest.history.queries.run_queries import PastRun
+from watchtest.history.store.columns import RED_STATES
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -21,6 +22,7 @@ STYLES: Mapping[str, str] = {
     RunState.TIMED_OUT: "red",
     RunState.BROKEN: "yellow",
 }
+PROVISIONAL_STYLE = "yellow"
 LETTERS: Mapping[Outcome, tuple[str, str]] = {
     Outcome.PASSED: (".", "green"),
     Outcome.FAILED: ("F", "bold red"),
@@ -32,6 +34,18 @@ LETTERS: Mapping[Outcome, tuple[str, str]] = {
 """The letters that pytest uses; they can be told apart without colours."""
 NARROW = 60
 """On terminals with fewer columns, tables leave out what is only nice to have."""
+
+
+def state(run: PastRun, *, is_short: bool = False) -> str:
+    """Return `passed`, or `passed (provisional: changed by hand: pip install x)`; the short form leaves out why."""
+    if run.provisional is None:
+        return run.state.value
+    return with_provisional(run.state.value, run.provisional.code.ending if is_short else run.provisional.message)
+
+
+def style(run: PastRun) -> str:
+    is_doubtful = run.provisional is not None and run.state not in RED_STATES
+    return PROVISIONAL_STYLE if is_doubtful else STYLES.get(run.state, "")
 
 
 class Screen:

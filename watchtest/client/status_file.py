@@ -156,8 +156,17 @@ def exit_code(document: Document, writer: WriterState) -> int:
         return exit_codes.BROKEN
     if document.get("colour") == GREEN:
         return exit_codes.OK
-    is_empty = document["verdict"] == "no_tests" and not document.get("doubt")
-    return exit_codes.NO_TESTS if is_empty else exit_codes.RED
+    provisional = document.get("provisional")
+    if document.get("doubt") or is_outdated(provisional):
+        return exit_codes.RED
+    if document["verdict"] == "no_tests":
+        return exit_codes.NO_TESTS
+    return exit_codes.OK if document["verdict"] == "passed" and provisional else exit_codes.RED
+
+
+def is_outdated(provisional: object) -> bool:
+    """Return whether a verdict is provisional because its tests ran with other dependencies than those of the code."""
+    return isinstance(provisional, dict) and provisional.get("code") == "dependencies"
 
 
 def is_locked(path: AnyPath) -> bool | None:

@@ -1,7 +1,8 @@
 """`watchtest exec`: run a command in the box.
 
-Run a command in the box of the save lane. What it changes there stays. Until you run `watchtest snapshot` or `watchtest
-reset`, the gate does not use verdicts from a box changed this way. The exit code is that of the command.
+Run a command in the box of the save lane. What it changes there stays. Verdicts from a box changed this way are
+provisional, and the gate does not use them, until you run `watchtest snapshot` or `watchtest reset`. The exit code is
+that of the command.
 
     watchtest exec -- pip install requests
     watchtest exec -d -- python server.py
@@ -34,6 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.boxes.protocols import ExecMode
     from watchtest.client.box_access import prepare_box, provider_in_use, run_in_box
+    from watchtest.workspace import manual_changes
 
     argv = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
     if not argv:
@@ -47,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         check = ["/bin/sh", "-c", EXISTS, "sh", argv[0]]
         if provider.execute(check, environment.variables, environment.path_first) != 0:
             raise BoxError(f"exec: there is no {argv[0]} in the box")
+        manual_changes.record_command(project.workspace, argv)
         command = ["/bin/sh", "-c", DETACHED, "sh", f"{provider.home}/logs", name, *argv]
         provider.execute(command, environment.variables, environment.path_first, ExecMode.DETACHED)
     print(f"started {name}; its output: watchtest logs {name}")

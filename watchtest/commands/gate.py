@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from watchtest.client.status_file import read_status
+from watchtest.client.status_file import is_outdated, last_status, read_status
 from watchtest.commands import add_engine, load_project, say
 from watchtest.core.model import Lane, Result, RunState
 from watchtest.core.text import age, one_line, tests
@@ -163,10 +163,19 @@ def _wait_for_watcher(project: Project, target: GateTarget, environment: str, de
         known = _known(project, target.tree, environment)
         if known is not None:
             return known
+        if problem := _build_problem(project, target.lane):
+            raise BoxError(f"the watcher has no clean environment for {target.name}: {problem}")
         if not _is_watched(project, target.lane):
             raise BoxError("the watcher ended before its verdict", hint="try again: the gate will run the tests itself")
         time.sleep(POLL_S)
     return None
+
+
+def _build_problem(project: Project, lane: Lane) -> str:
+    """Return why the watcher cannot build the clean environment that a verdict needs; "" if it can."""
+    document = (last_status(project.workspace).get("lanes") or {}).get(lane.value) or {}
+    is_stuck = document.get("activity") == "idle" and is_outdated(document.get("provisional"))
+    return str(document["problem"]["message"]) if is_stuck and document.get("problem") else ""
 
 
 def _run_here(project: Project, target: GateTarget, provider: BoxProvider, deadline: float) -> GateVerdict | None:

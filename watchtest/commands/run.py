@@ -13,11 +13,12 @@ import argparse
 import time
 from collections.abc import Callable
 
+from watchtest.client.status_file import is_outdated
 from watchtest.client.watcher import Document, Watcher, from_workspace
 from watchtest.commands import add_lane, add_wait, check_wait, say
 from watchtest.core.model import RunState
-from watchtest.core.text import clean, one_line
-from watchtest.exit_codes import OF_RUN, TIMED_OUT
+from watchtest.core.text import clean, one_line, with_provisional
+from watchtest.exit_codes import OF_RUN, RED, TIMED_OUT
 
 POLICIES = {
     "all": "run all tests",
@@ -66,8 +67,10 @@ def run(arguments: argparse.Namespace) -> int:
     if end is None:
         print(f"run {name} has not ended within {arguments.timeout:g} s; it continues")
         return TIMED_OUT
-    print(f"run {end['id']} {end['state'].replace('_', ' ')}{_reason(end)}{_counts(end)}")
-    return OF_RUN[end["state"]]
+    provisional = end.get("provisional") or {}
+    state = with_provisional(end["state"].replace("_", " "), provisional.get("message", ""))
+    print(f"run {end['id']} {state}{_reason(end)}{_counts(end)}")
+    return RED if is_outdated(provisional) else OF_RUN[end["state"]]
 
 
 def _wait_for_end(

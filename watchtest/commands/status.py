@@ -1,7 +1,8 @@
 """`watchtest status`: print the last verdict; needs no engine.
 
-Print what the status file says; only --wait needs a running watcher. Exit code: 0 green and up to date, 1 red or
-unknown, 2 no status file, 4 watcher dead or degraded, 5 no tests, 124 no verdict within --timeout.
+Print what the status file says; only --wait needs a running watcher. Exit code: 0 green and up to date, 1 red, unknown
+or green only with outdated dependencies, 2 no status file, 4 watcher dead or degraded, 5 no tests, 124 no verdict
+within --timeout.
 
     watchtest status --line
     watchtest status --wait --timeout 60

@@ -287,7 +287,7 @@ class BoxSettings(Section):
         reach=HostReach(RUNS_ON_HOST, other_than("auto", []), Boxes.BARE),
     )
     dependencies: Texts = key(
-        DEPENDENCIES, "Globs of the files that setup depends on; it runs again when one of them changes."
+        DEPENDENCIES, "Globs of the files that setup depends on, besides those that they and box.setup name."
     )
     setup_timeout_s: Seconds = key(900.0, "Time limit of setup in seconds.")
     environment: Variables = key(

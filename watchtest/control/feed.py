@@ -120,6 +120,7 @@ def _status_inputs(lane: LaneState) -> tuple[object, ...]:
         mood(lane),
         lane.knowledge.verdict,
         lane.knowledge.at,
+        lane.provisional,
         lane.waits_for,
         len(lane.queue.waiting),
         lane.problem,

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from watchtest.core import transitions
-from watchtest.core.model import Lane, Only, Outcome, Result, Run, RunState, Trigger
+from watchtest.core.model import Lane, Only, Outcome, Provisional, Result, Run, RunState, Trigger
 from watchtest.core.state import Broken, Executing, LaneState, State, Working
 from watchtest.core.text import optional_timestamp
 from watchtest.history.queries.run_queries import PastRun, RunFilter, find_run, recent_runs, results_of
 from watchtest.history.store.database_file import history_exists, open_for_reading
+from watchtest.views.status.status_document import provisional_document
 
 if TYPE_CHECKING:  # a watcher that receives no requests does not load pydantic's models
     from watchtest.control.api.request_models import RunsQuery
@@ -42,6 +43,8 @@ class RunReport:
     is_stopping: bool = False
     successor: str = ""
     """The id of the run that replaces it."""
+    provisional: Provisional | None = None
+    """Why its verdict is provisional."""
     selected: int | None = None
     """How many tests were selected; None for all, or if not decided yet."""
     because: str = ""
@@ -66,6 +69,7 @@ class RunReport:
             "stopping": self.is_stopping,
             "reason": self.reason or None,
             "successor": self.successor or None,
+            "provisional": provisional_document(self.provisional),
             "queued_at": optional_timestamp(self.queued_at),
             "ended_at": optional_timestamp(self.ended_at),
             "tree": self.tree,
@@ -165,6 +169,7 @@ def _finished(fact: transitions.RunFinished, queued_at: float) -> RunReport:
         counts=Counter(result.outcome for result in last.results.values()),
         total=len(last.results),
         successor=last.successor,
+        provisional=last.provisional,
     )
 
 
@@ -226,4 +231,5 @@ def _past_report(run: PastRun) -> RunReport:
         total=sum(run.counts.values()) if run.ended_at is not None else None,
         selected=run.selected,
         because=run.because,
+        provisional=run.provisional,
     )

@@ -52,7 +52,7 @@ def audit_if_due(lane: LaneState, at: float) -> LaneState:
 
 def _is_at_rest(lane: LaneState) -> bool:
     is_idle = isinstance(lane.activity, Idle) and not lane.activity.is_held
-    return is_idle and not lane.pending and not lane.queue and not lane.is_paused
+    return is_idle and not lane.pending and not lane.queue and not lane.is_paused and lane.build is None
 
 
 def _queue_full_audit(lane: LaneState, at: float) -> LaneState:

@@ -2,9 +2,9 @@
 
 Event   SourceChanged · SourceCompared · SourceBlocked · TimerFired · NoteAdded
         RunRequested · CancelRequested · PauseRequested · ResumeRequested · PolicyRequested · QuitRequested
-        BoxConnected · BoxLost · ServicesChanged
+        BoxConnected · BoxLost · ServicesChanged · EnvironmentChecked · EnvironmentBuilt
         SnapshotTaken · SelectionMade · TestsCollected · TestsEnded · RunEnded
-Effect  StartRun · StopRun · SetTimer · RecheckSource · CompareSource · Leave
+Effect  StartRun · StopRun · SetTimer · RecheckSource · CompareSource · BuildEnvironment · StopBuild · Leave
 """
 
 from __future__ import annotations
@@ -140,6 +140,23 @@ class ServicesChanged(LaneEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class EnvironmentChecked(LaneEvent):
+    """A run has compared the environment in its box with its tree."""
+
+    wanted: str
+    """The key of the clean environment to be built; empty if none has to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentBuilt(LaneEvent):
+    """The end of `BuildEnvironment`: the clean environment is ready, or there is a problem."""
+
+    key: str
+    problem: model.Problem | None = None
+    is_transient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotTaken(RunEvent):
     snapshot: model.Snapshot
     environment: str = ""
@@ -189,6 +206,8 @@ class Judged:
     execution: model.Execution
     box: str = ""
     """The id of the box that it ran in."""
+    provisional: model.Provisional | None = None
+    """Why that box is not a clean environment of the snapshot; None if it is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +257,8 @@ Event = (
     | BoxConnected
     | BoxLost
     | ServicesChanged
+    | EnvironmentChecked
+    | EnvironmentBuilt
     | Progress
     | RunEnded
 )
@@ -294,9 +315,24 @@ class CompareSource:
 
 
 @dataclass(frozen=True, slots=True)
+class BuildEnvironment:
+    """Build the clean environment with this key behind the runs. It supersedes an earlier build of the lane."""
+
+    lane: model.Lane
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopBuild:
+    """Stop the build of the lane: its environment is no longer needed."""
+
+    lane: model.Lane
+
+
+@dataclass(frozen=True, slots=True)
 class Leave:
     """End the watcher."""
 
 
-Effect = StartRun | StopRun | SetTimer | RecheckSource | CompareSource | Leave
+Effect = StartRun | StopRun | SetTimer | RecheckSource | CompareSource | BuildEnvironment | StopBuild | Leave
 Effects = tuple[Effect, ...]

@@ -256,6 +256,29 @@ class Problem:
     hint: str = ""
 
 
+class ProvisionalCode(StrEnum):
+    """How the box of a verdict differs from a clean environment of its tree."""
+
+    DEPENDENCIES = "dependencies"
+    """It was set up for other dependency files."""
+    BY_HAND = "by_hand"
+    """The user has changed it."""
+
+    @property
+    def ending(self) -> str:
+        """How the name of such an environment ends: its verdicts say nothing about the clean one."""
+        return {"dependencies": "outdated", "by_hand": "by hand"}[self.value]
+
+
+@dataclass(frozen=True, slots=True)
+class Provisional:
+    """Why a verdict is provisional: its tests ran in a box that is not a clean environment of the tree."""
+
+    code: ProvisionalCode
+    message: str
+    hint: str = ""
+
+
 class StopReason(StrEnum):
     """Why a run was stopped before it finished."""
 

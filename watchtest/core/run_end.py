@@ -7,7 +7,7 @@ from typing import assert_never
 
 from watchtest.core import events, state
 from watchtest.core.background_audit import count_narrowed_run, plan_audit, plan_company_check
-from watchtest.core.model import Policy, RunState, Snapshot, StopReason
+from watchtest.core.model import Policy, Provisional, RunState, Snapshot, StopReason
 from watchtest.core.retry import RETRY_LIMIT, RETRY_LONGEST_S, backoff_s, lose_box, release
 from watchtest.core.run_queue import requeue
 from watchtest.core.supersede import is_same_save
@@ -77,13 +77,17 @@ def _rest(
 
 
 def _learn(lane: state.LaneState, working: state.Working, ending: events.Judged, at: float) -> state.LaneState:
-    knowledge = learn(lane.knowledge, working.run, ending.snapshot, ending.execution, at)
+    was = _valid_in(lane.knowledge, ending.provisional)
+    knowledge = learn(was, working.run, ending.snapshot, ending.execution, at)
     is_same_box = knowledge.is_complete or lane.knowledge.box == ending.box
-    knowledge = replace(knowledge, box=ending.box, base=knowledge.base if is_same_box else None)
+    base = knowledge.base if is_same_box else None
+    knowledge = replace(knowledge, box=ending.box, base=base, provisional=ending.provisional)
     judgement = judge(ending.execution)
     finished = _finished(working, judgement.state, judgement.reason, at)
     results = {**ending.execution.results, **{result.test: result for result in blamed_tests(ending.execution)}}
-    finished = replace(finished, results=results, raw_output=ending.execution.raw_output)
+    finished = replace(
+        finished, results=results, raw_output=ending.execution.raw_output, provisional=ending.provisional
+    )
     filed = replace(_file(lane, finished), knowledge=knowledge, unjudged_results={})
     if covers_everything(working.run.selection) or knowledge.is_complete:
         return replace(filed, activity=state.Idle())
@@ -93,6 +97,14 @@ def _learn(lane: state.LaneState, working: state.Working, ending: events.Judged,
     is_held = is_policy and knowledge.verdict.is_red and not lane.pending and not lane.queue
     left = working.changes or state.PendingChanges(frozenset({events.EVERYTHING}), at)
     return replace(filed, activity=state.Idle(is_held), pending=lane.pending | left)
+
+
+def _valid_in(knowledge: state.Knowledge, provisional: Provisional | None) -> state.Knowledge:
+    """Return what is still known in another environment: the results, but no proof that they cover every test."""
+    was = knowledge.provisional
+    if was is None or (provisional is not None and provisional.code is was.code):
+        return knowledge
+    return replace(knowledge, is_complete=False, base=None)
 
 
 def _break(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import assert_never
 
@@ -166,6 +166,8 @@ class Knowledge:
     """The id of the box in which the tests ran; another box may give another verdict."""
     base: model.Snapshot | None = None
     """The last snapshot for which the knowledge was complete, in this box."""
+    provisional: model.Provisional | None = None
+    """Why the verdict is provisional; None if every result comes from a clean environment."""
 
     @property
     def last_judged_tree(self) -> model.Snapshot | None:
@@ -239,6 +241,8 @@ class FinishedRun:
     raw_output: str = ""
     successor: str = ""
     """The id of the run that replaces this one, which reached no verdict."""
+    provisional: model.Provisional | None = None
+    """Why its verdict is provisional."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +255,32 @@ class RunLog:
 def requested_run_id(lane: LaneState, token: str) -> str:
     """Return an id for a run to be requested; `token` makes it unique. The lane itself never allots such an id."""
     return f"{lane.session}.r{token}"
+
+
+# -- the clean environment ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Building:
+    """A clean environment is being built behind the runs; `key` identifies it."""
+
+    key: str
+    since: float
+    attempt: int = 0
+    """How many attempts in a row have failed before this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildFailed:
+    """The environment could not be built. Without `retry_at`, the next attempt needs other files or a request."""
+
+    key: str
+    problem: model.Problem
+    attempt: int
+    retry_at: float | None = None
+
+
+Build = Building | BuildFailed
 
 
 # -- the parts of a lane ---------------------------------------------------------------------------
@@ -329,6 +359,8 @@ class LaneState:
     unjudged_results: Mapping[str, model.Result] = field(default_factory=lambda: NO_RESULTS)
     """Results of unjudged runs since the last verdict. They only influence the order of the next run."""
     box: LaneBox = LaneBox()
+    build: Build | None = None
+    """The clean environment that the lane still needs; None if its box is one, or will not be replaced."""
     runs: RunLog = RunLog()
     audit: AuditState = AuditState()
     notes: LaneNotes = LaneNotes()
@@ -353,9 +385,27 @@ class LaneState:
         return bool(self.queue) or (bool(self.pending) and self.effective_policy is not model.Policy.OFF)
 
     @property
+    def provisional(self) -> model.Provisional | None:
+        """Why the verdict is provisional, with a hint on what will make it final."""
+        mark = self.knowledge.provisional
+        if mark is None or mark.hint:
+            return mark
+        match self.build:
+            case Building():
+                hint = "a clean environment is being built; the tests run again in it"
+            case BuildFailed():
+                hint = "there is no clean environment yet: see the problem"
+            case None:
+                hint = "the tests run again in the clean environment"
+            case _:
+                assert_never(self.build)
+        return replace(mark, hint=hint)
+
+    @property
     def problem(self) -> model.Problem | None:
         own = self.activity.problem if isinstance(self.activity, Broken | Working) else None
-        return own or self._failed_service
+        build = self.build.problem if isinstance(self.build, BuildFailed) else None
+        return own or build or self._failed_service
 
     @property
     def _failed_service(self) -> model.Problem | None:
@@ -401,6 +451,8 @@ def settle_status(lane: LaneState) -> SettleStatus:
     No change is lost, so an idle lane without pending changes has judged every change that it was told about.
     """
     match lane.activity:
+        case Idle() if isinstance(lane.build, Building):
+            return SettleStatus(False, "a clean environment is being built")
         case Starting():
             return SettleStatus(False)
         case Working(problem=problem):

@@ -6,6 +6,7 @@ Its laws:
 2. Knowledge changes only through `learn`, and only after a judged run.
 3. A lane works on one run at a time. A new change waits, or ends that run first (`on_change`).
 4. A run that was accepted under an id reaches exactly one end: it ends, or it is dropped before it begins.
+5. A provisional green becomes final only by a run of all tests in a clean environment.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import assert_never
 
 from watchtest.core import events
 from watchtest.core.background_audit import audit_if_due
+from watchtest.core.environment_build import follow_build, forget_failed_build, retry_build_if_due
 from watchtest.core.model import Lane, OnChange, Policy, Run, Snapshot, StopReason, Trigger
 from watchtest.core.policy import policy_selection
 from watchtest.core.retry import RETRY_LIMIT, RETRY_LIMIT_ONCE, clear_problem, lose_box, release, retry_if_due
@@ -150,7 +152,7 @@ def _react(lane: LaneState, event: events.Event, retry_limit: int) -> tuple[Lane
         case events.SourceBlocked():
             return replace(lane, blocked_by=event.reason), ()
         case events.RunRequested():
-            return release(enqueue(lane, event)), ()
+            return release(enqueue(forget_failed_build(lane), event)), ()
         case events.CancelRequested():
             return _cancel(lane, event)
         case events.PauseRequested():
@@ -165,7 +167,7 @@ def _react(lane: LaneState, event: events.Event, retry_limit: int) -> tuple[Lane
             lane, effects = _stop(lane, StopReason.CANCELLED, LEAVING)
             return replace(lane, is_paused=True), effects
         case events.TimerFired():
-            return audit_if_due(retry_if_due(lane, event.at), event.at), ()
+            return retry_build_if_due(audit_if_due(retry_if_due(lane, event.at), event.at), event.at)
         case events.NoteAdded():
             return replace(lane, notes=_with_note(lane.notes, event)), ()
         case events.BoxConnected():
@@ -174,14 +176,12 @@ def _react(lane: LaneState, event: events.Event, retry_limit: int) -> tuple[Lane
             return lose_box(replace(lane, box=LaneBox(lane.box.info, losses=lane.box.losses)), event)
         case events.ServicesChanged():
             return replace(lane, box=replace(lane.box, services=event.services)), ()
+        case events.EnvironmentChecked() | events.EnvironmentBuilt():
+            return follow_build(lane, event)
         case events.RunEnded():
             return end_run(lane, event, retry_limit)
-        case events.SnapshotTaken() | events.SelectionMade():
+        case _:  # events.Progress
             return _follow(lane, event)
-        case events.TestsCollected() | events.TestsEnded() | events.ConfirmationBegan():
-            return _follow(lane, event)
-        case _:
-            assert_never(event)
 
 
 def _with_note(notes: LaneNotes, event: events.NoteAdded) -> LaneNotes:

@@ -173,6 +173,11 @@ def names(paths: Collection[str], most: int = NAMES_SHOWN) -> str:
     return shown if len(ordered) <= most else f"{shown} and {len(ordered) - most} more"
 
 
+def with_provisional(verdict: str, message: str) -> str:
+    """Return `passed 12 tests (provisional: changed by hand: pip install x)`."""
+    return f"{verdict} (provisional: {one_line(message)})" if message else verdict
+
+
 def join_reasons(reasons: Iterable[str]) -> str:
     """Join the first few reasons into one line, without duplicates."""
     unique = list(dict.fromkeys(reasons))

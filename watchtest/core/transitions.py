@@ -11,7 +11,18 @@ from typing import Literal, assert_never
 
 from watchtest.core import events, model
 from watchtest.core.run_queue import REQUESTED
-from watchtest.core.state import Broken, Executing, FinishedRun, LaneState, QueuedRun, Starting, State, Syncing, Working
+from watchtest.core.state import (
+    Broken,
+    Build,
+    Executing,
+    FinishedRun,
+    LaneState,
+    QueuedRun,
+    Starting,
+    State,
+    Syncing,
+    Working,
+)
 from watchtest.core.verdict import blamed_tests
 
 STOPPED = "the watcher stopped"
@@ -138,6 +149,14 @@ class ServiceChanged(LaneFact):
     """A service of the box has a new state."""
 
     service: model.ServiceInfo
+
+
+@dataclass(frozen=True, slots=True)
+class BuildChanged(LaneFact):
+    """The build of a clean environment began, failed, ended, or is no longer needed."""
+
+    build: Build | None
+    is_ready: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +299,9 @@ def facts_of(before: State, after: State, event: events.Event) -> Iterator[Fact]
         if dropped.run.id not in queued:
             yield RunQueued(run, dropped.run.at, dropped.run.reason)
         yield RunDropped(run, dropped.run.at, dropped.reason)
+    if now.build != was.build:
+        is_ready = isinstance(event, events.EnvironmentBuilt) and now.build is None
+        yield BuildChanged(event.lane, now.build, is_ready)
     for lane in after.ranked:  # an event of one lane may let another start
         yield from _start_facts(before.lanes[lane.lane], lane, queued)
     if after.is_leaving and not before.is_leaving:
@@ -337,7 +359,7 @@ def _lane_facts(was: LaneState, now: LaneState, event: events.Event) -> Iterator
             for service in now.box.services:
                 if before.get(service.name) != (service.state, service.restarts):
                     yield ServiceChanged(lane, service)
-        case events.RunEvent() | events.QuitRequested():
+        case events.RunEvent() | events.QuitRequested() | events.EnvironmentChecked() | events.EnvironmentBuilt():
             pass
         case _:
             assert_never(event)

@@ -14,7 +14,7 @@ from typing import Self
 
 from watchtest.core import transitions
 from watchtest.core.events import Event, Judged
-from watchtest.core.model import RunState
+from watchtest.core.model import Provisional, RunState
 from watchtest.core.state import State
 from watchtest.errors import WatchtestError
 from watchtest.history.queries.flaky_tests import flaky_now
@@ -126,7 +126,8 @@ class RunRecorder:
                     yield partial(store.add_results, run_id, fact.crashed_in, at, AttemptKind.BLAME)
                 if isinstance(ending, Judged) and ending.execution.by_chance:
                     yield partial(store.add_chance_failures, run_id, ending.execution.by_chance, at)
-                yield partial(self._end, run_id, finished.state, finished.reason, at, finished.raw_output)
+                outcome = (finished.state, finished.reason, at, finished.raw_output, finished.provisional)
+                yield partial(self._end, run_id, *outcome)
             case transitions.RunWithdrawn(run):
                 if run.is_forced:
                     yield partial(self._end, run.id, RunState.CANCELLED, transitions.NOTHING_NEW, at)
@@ -137,8 +138,16 @@ class RunRecorder:
             case _:
                 pass
 
-    def _end(self, run_id: str, state: RunState, reason: str, at: float, raw_output: str = "") -> None:
-        self._store.end(run_id, state, reason, at, raw_output)
+    def _end(
+        self,
+        run_id: str,
+        state: RunState,
+        reason: str,
+        at: float,
+        raw_output: str = "",
+        provisional: Provisional | None = None,
+    ) -> None:
+        self._store.end(run_id, state, reason, at, raw_output, provisional)
         self._enqueue(self._find_flaky_tests)
         self._ended += 1
         if self._ended % RUNS_BETWEEN_PRUNINGS == 0:

@@ -74,7 +74,7 @@ class MapKeeper:
 
     def _is_due(self, lane: LaneState) -> bool:
         knowledge = lane.knowledge
-        is_whole = knowledge.base is not None and knowledge.is_complete
+        is_whole = knowledge.base is not None and knowledge.is_complete and knowledge.provisional is None
         return is_whole and lane.lane in self._selectors and self._kept.get(lane.lane) != knowledge.at
 
     async def _keep(self, lane: LaneState) -> None:

@@ -132,6 +132,8 @@ class GitTree:
     def read(self, path: str, expect: Entry) -> bytes:
         with self._lock:
             content = self._lfs.get(path)
+            if path not in self._object_ids:
+                raise SourceMoved(f"{path}: the repository changed since the snapshot")
             if content is None:
                 content = self._store.read(self._object_ids[path])
             if len(content) != expect.size or blob_id(content) != expect.digest:

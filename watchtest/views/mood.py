@@ -21,7 +21,7 @@ class Colour(StrEnum):
     RED = "red"
     """The last verdict is red; a known failure stays red until that very test has passed."""
     AMBER = "amber"
-    """A failure was seen that does not count yet, or there are no tests."""
+    """A failure was seen that does not count yet, the verdict is provisional, or there are no tests."""
     GREY = "grey"
     """What is known is not about the code as it is now, or nothing is known."""
 
@@ -44,7 +44,8 @@ def mood(lane: LaneState) -> Mood:
         return Mood(Colour.AMBER, doubt)
     if verdict is Verdict.UNKNOWN or doubt:
         return Mood(Colour.GREY, doubt)
-    return Mood(Colour.GREEN if verdict is Verdict.PASSED else Colour.AMBER)
+    is_final = lane.knowledge.provisional is None
+    return Mood(Colour.GREEN if verdict is Verdict.PASSED and is_final else Colour.AMBER)
 
 
 def _uncounted_failures(lane: LaneState) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, get_args
 
-from watchtest.core.model import Lane, Outcome, Policy, RunState, Trigger, Verdict
+from watchtest.core.model import Lane, Outcome, Policy, ProvisionalCode, RunState, Trigger, Verdict
 from watchtest.core.text import EXCERPT_LIMIT, MESSAGE_LIMIT
 from watchtest.views.lines import json_lines
 from watchtest.views.mood import Colour
@@ -37,6 +37,9 @@ def _or_null(schema: Schema) -> Schema:
 
 def _described(schema: Schema, description: str) -> Schema:
     return {**schema, "description": description}
+
+
+PROVISIONAL = _object(code=_enum(ProvisionalCode), message=TEXT, hint=_or_null(TEXT))
 
 
 def status_schema() -> Schema:
@@ -110,6 +113,9 @@ def _lane_fields() -> dict[str, Schema]:
         ),
         "doubt": _described(_or_null(TEXT), "Why the verdict may not hold for the code as it is now."),
         "verdict_at": _or_null(TIME),
+        "provisional": _described(
+            _or_null(PROVISIONAL), "Why the verdict is provisional: its box is not a clean environment of the code."
+        ),
         "reason": _described(_or_null(TEXT), "The reason for the verdict, if it needs one."),
         "run_id": _described(_or_null(STRING), "The run that gave the verdict."),
         "code": _described(code, "The code that the verdict is about."),
@@ -201,6 +207,7 @@ EVENTS = (
            duration_s=SECONDS,
            verdict=_described(_enum(Verdict), "The verdict of the lane after this run."),
            colour=_described(_enum(Colour), "How to show it: green only if it is about the code as it is now."),
+           provisional=_described(_or_null(PROVISIONAL), "Why that verdict is provisional."),
            counts=_described(OUTCOME_COUNTS, "The latest outcome of every known test, counted."),
            successor=OPTIONAL_TEXT,
            problem=_or_null(PROBLEM),
@@ -212,6 +219,8 @@ EVENTS = (
     _event("note", "A message for the user.", text=TEXT),
     _event("box", "The box changed its state.", engine=TEXT, id=TEXT, image=TEXT, state=TEXT, restarts=COUNT),
     _event("box_lost", "The box is gone.", problem=PROBLEM, retry_at=OPTIONAL_TIME),
+    _event("environment", "The clean environment of the lane, which a build makes behind the runs.",
+           state=_enum(["building", "ready", "failed", "dropped"]), problem=_or_null(PROBLEM)),
     _event("service", "A service changed its state.", name=TEXT, state=TEXT, restarts=COUNT, reason=OPTIONAL_TEXT),
     _event("leaving", "The last line."),
 )

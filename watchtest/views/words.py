@@ -8,15 +8,23 @@ from typing import assert_never
 
 from watchtest.core import model
 from watchtest.core.events import EVERYTHING
-from watchtest.core.state import Broken, Knowledge, LaneState, PendingChanges
-from watchtest.core.text import ROW_LIMIT, count, duration, names, one_line, short, tests
+from watchtest.core.state import Broken, Build, BuildFailed, Building, Knowledge, LaneState, PendingChanges
+from watchtest.core.text import ROW_LIMIT, count, duration, names, one_line, short, tests, with_provisional
 from watchtest.core.verdict import file_of
 from watchtest.views.mood import mood
 from watchtest.views.status import status_words
 
 
 def verdict(knowledge: Knowledge) -> str:
-    """Return `passed 12 tests, 1 skipped`, `failed 2 of 12 tests`, or `error: 1 file could not be collected`."""
+    """Return `passed 12 tests, 1 skipped`, `failed 2 of 12 tests`, or `error: 1 file could not be collected`.
+
+    A provisional verdict says so.
+    """
+    provisional = knowledge.provisional
+    return with_provisional(_verdict(knowledge), provisional.message if provisional is not None else "")
+
+
+def _verdict(knowledge: Knowledge) -> str:
     total = len(knowledge.tests)
     match knowledge.verdict:
         case model.Verdict.PASSED:
@@ -42,7 +50,8 @@ def standing(lane: LaneState) -> str:
     """Return the sign and the verdict of a lane, and why it is in doubt: `? 1 change pending · last: no tests`."""
     shown = mood(lane)
     text = status_words.summary(shown.colour, verdict(lane.knowledge), shown.doubt)
-    return f"{status_words.sign(shown.colour, lane.knowledge.verdict)} {text}"
+    is_provisional = lane.provisional is not None and not shown.doubt
+    return f"{status_words.sign(shown.colour, lane.knowledge.verdict, is_provisional=is_provisional)} {text}"
 
 
 def _with_reason(word: str, reason: str) -> str:
@@ -133,6 +142,19 @@ def _because(info: model.ServiceInfo) -> str:
 
 def problem(what: model.Problem) -> str:
     return f"{one_line(what.code)}: {one_line(what.message, ROW_LIMIT)}"
+
+
+def build(build: Build | None, *, is_ready: bool) -> str:
+    """Return how the build of a clean environment is going; None stands for no build."""
+    match build:
+        case Building():
+            return "building a clean environment; the tests go on in the box as it is"
+        case BuildFailed(problem=failed):
+            return problem(failed)
+        case None:
+            return "the clean environment is ready" if is_ready else "no clean environment is needed any more"
+        case _:
+            assert_never(build)
 
 
 def retry(broken: Broken, now: float) -> str:

@@ -1,6 +1,6 @@
-"""Commands with which the user changed the box by hand, one per line in `.watchtest/by-hand`.
+"""Commands with which the user may have changed the box by hand, one per line in `.watchtest/by-hand`.
 
-They are reported when the box that has these changes is deleted.
+They make verdicts provisional, and are reported when the box that has these changes is deleted.
 """
 
 from __future__ import annotations
@@ -8,30 +8,38 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from watchtest.errors import WorkspaceError
 from watchtest.workspace.folder import FOLDER, OwnFolder
 
 NAME = "by-hand"
 
 CHANGES_LIMIT = 200
-READ_ONLY = frozenset({"cat", "ls", "pwd", "echo", "head", "tail", "grep", "find", "env", "ps", "which", "true", "wc"})
+READ_ONLY = frozenset({"cat", "ls", "pwd", "echo", "head", "tail", "grep", "ps", "which", "true", "wc"})
 """Programs that change nothing."""
+READ_ONLY_PIP = frozenset({"list", "show", "freeze", "check", "--version"})
 
 
-def record_change(workspace: Path, argv: list[str]) -> None:
-    """Record a command that ended well and may have changed the box."""
-    if Path(argv[0]).name in READ_ONLY:
-        return
+def record_command(workspace: Path, argv: list[str]) -> None:
+    """Record a command that may change the box, before it runs: whether it ends well says nothing about that."""
+    program = Path(argv[0]).name
+    if program not in READ_ONLY and not (program == "pip" and READ_ONLY_PIP.intersection(argv[1:2])):
+        record_change(workspace, shlex.join(argv))
+
+
+def record_change(workspace: Path, change: str) -> None:
     folder = OwnFolder(workspace / FOLDER)
+    line = " ".join(change.split())
+    lines = [*(each for each in _read(folder) if each != line), line][-CHANGES_LIMIT:]
     try:
         folder.make()
-        lines = [*_read(folder), shlex.join(argv).replace("\n", " ")]
-        folder.replace(NAME, "".join(f"{line}\n" for line in lines[-CHANGES_LIMIT:]).encode("utf-8", "replace"))
-    except OSError:
-        return  # the command itself has succeeded
+        folder.replace(NAME, "".join(f"{each}\n" for each in lines).encode("utf-8", "replace"))
+    except OSError as error:
+        hint = "verdicts from a changed box must be marked, so make the folder writable"
+        raise WorkspaceError(f"{workspace / FOLDER / NAME} cannot be written: {error.strerror}", hint=hint) from error
 
 
-def has_changes(workspace: Path) -> bool:
-    return OwnFolder(workspace / FOLDER).stat(NAME) is not None
+def changes(workspace: Path) -> tuple[str, ...]:
+    return tuple(_read(OwnFolder(workspace / FOLDER)))
 
 
 def take_changes(workspace: Path) -> tuple[str, ...]:

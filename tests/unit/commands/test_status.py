@@ -14,12 +14,12 @@ from pathlib import Path
 import filelock
 import jsonschema
 import pytest
-from support.watcher_states import Story, failed, passed, skipped, start
+from support.watcher_states import BY_HAND, OUTDATED, Story, failed, passed, skipped, start
 
 from watchtest import cli
 from watchtest.commands import add_module
 from watchtest.core import text
-from watchtest.core.events import CancelRequested, Halted, RunEnded
+from watchtest.core.events import CancelRequested, EnvironmentBuilt, EnvironmentChecked, Halted, RunEnded
 from watchtest.core.model import Lane, Problem, StopReason
 from watchtest.core.state import State
 from watchtest.core.step import leave
@@ -123,6 +123,42 @@ def test_nothing_known_no_tests_and_degraded_have_their_codes(
     assert code == 4
     assert line.startswith("? no engine answers · last: passed 1 test · ")
     assert line.endswith(" · degraded")
+
+
+def test_a_provisional_green_is_not_plain_green(folder: Path, watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    watch(story_of_now().run("t1", passed(A), provisional=OUTDATED).state)
+    code, line = one_line(folder, capsys)
+    assert code == 1
+    assert line.startswith("≈ passed 1 test (provisional: tested with the dependencies of before) · save t1")
+    _write(folder, story_of_now().run("t1", passed(A), provisional=BY_HAND).state)
+    code, line = one_line(folder, capsys)
+    assert code == 0
+    assert line.startswith("≈ passed 1 test (provisional: changed by hand: pip install x) · save t1")
+    ask(folder)
+    assert "  provisional: `watchtest snapshot` keeps it" in capsys.readouterr().out
+
+
+def test_a_provisional_red_is_red(folder: Path, watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    watch(story_of_now().run("t1", failed(A), provisional=BY_HAND).state)
+    code, line = one_line(folder, capsys)
+    assert code == 1
+    assert line.startswith("✘ failed 1 of 1 (provisional: ")
+
+
+def test_a_provisional_verdict_says_what_will_make_it_final(folder: Path, watch: Watch) -> None:
+    story = story_of_now().change("a.py")
+    story.on(EnvironmentChecked(Lane.SAVE, story.now, "new")).sync("t1").end("t1", [passed(A)], provisional=OUTDATED)
+    watch(story.state)
+    document = json.loads((folder / "status.json").read_text())
+    assert document["provisional"]["code"] == "dependencies"
+    assert "a clean environment is being built" in document["provisional"]["hint"]
+    failure = Problem("setup", "no clean environment: pip failed", "fix it")
+    story.on(EnvironmentBuilt(Lane.SAVE, story.now, "new", failure))
+    _write(folder, story.state)
+    document = json.loads((folder / "status.json").read_text())
+    assert document["problem"]["message"] == "no clean environment: pip failed"
+    assert "see the problem" in document["provisional"]["hint"]
+    assert document["lanes"]["save"]["provisional"] == document["provisional"]
 
 
 def test_after_a_clean_stop_a_prompt_shows_no_green(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

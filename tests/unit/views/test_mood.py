@@ -50,7 +50,8 @@ def green_surfaces(state: State, now: float) -> Iterator[str]:
     looks = {
         "status file": status["colour"] == "green",
         "its lane": status["lanes"][lane.lane]["colour"] == "green",
-        "exit code": exit_code(status, WriterState(is_alive=True)) == 0,
+        # A green in a box that was changed by hand is only marked.
+        "exit code": exit_code(status, WriterState(is_alive=True)) == 0 and status["provisional"] is None,
         "status line": line(status, "", now).startswith("✔"),
         "status block": "\x1b[1;32m" in block(status, "", now, has_colour=True),
         "last line of the dashboard": words.standing(lane).startswith("✔"),
@@ -92,11 +93,13 @@ class SurfaceMachine(LaneMachine):
         super().happen(event)
         self.sent = []
         new, self.reported = new_notifications(self.reported, self.state, "shop")
-        if any(each.kind in (NotificationKind.GREEN, NotificationKind.PASSED) or "✔" in each.title for each in new):
+        greens = (NotificationKind.GREEN, NotificationKind.PASSED)
+        if any((each.kind in greens and each.verdict is Verdict.PASSED) or "✔" in each.title for each in new):
             self.sent.append("notification")
         for fact in facts_of(before, self.state, event):
             written = plain_lines.lines(fact, self.lane, event.at)
-            if any(each.startswith("passed ") and each.endswith((" · save", " · manual")) for each in written):
+            plain = [each for each in written if "(provisional: " not in each]
+            if any(each.startswith("passed ") and each.endswith((" · save", " · manual")) for each in plain):
                 self.sent.append("plain line")
         if any(each.get("colour") == "green" for each in json_lines.objects(before, self.state, event)):
             self.sent.append("JSON line")
@@ -110,6 +113,7 @@ class SurfaceMachine(LaneMachine):
     def come_to_rest_on_green(self) -> None:
         if self.lane.is_paused:
             self.resume()
+        self.is_by_hand, self.dependencies = False, self.box
         self.save({A: True, B: True})
         for _ in range(20):
             if self.started is None:
@@ -144,6 +148,7 @@ class SurfaceMachine(LaneMachine):
     def is_truly_green(self) -> bool:
         knowledge, truth = self.lane.knowledge, self.truth
         is_known = knowledge.verdict is Verdict.PASSED and knowledge.is_complete and knowledge.snapshot is not None
+        is_known = is_known and knowledge.provisional is None
         is_current = is_known and knowledge.snapshot is not None and knowledge.snapshot.id == f"tree-{self.number}"
         is_doubted = isinstance(self.lane.activity, Working) and self.lane.activity.run.id == self.doubted_run
         is_at_peace = not is_doubted and not isinstance(self.lane.activity, Broken) and not self.lane.problem

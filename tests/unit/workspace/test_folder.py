@@ -111,7 +111,7 @@ def lock(workspace: Path) -> None:
 
 
 def record_by_hand(workspace: Path) -> None:
-    manual_changes.record_change(workspace, ["pip", "install", "evil"])
+    manual_changes.record_command(workspace, ["pip", "install", "evil"])
     manual_changes.take_changes(workspace)
 
 
@@ -200,7 +200,7 @@ def test_what_we_write_takes_the_place_of_what_was_there(
     for name in ("status.json", "heartbeat", "watchtest.log", "by-hand"):
         kind(workspace / FOLDER / name, precious)
     write_status(workspace)
-    manual_changes.record_change(workspace, ["pip", "install", "mine"])
+    manual_changes.record_command(workspace, ["pip", "install", "mine"])
     with logging_to(workspace / FOLDER / "watchtest.log", lambda: True):
         logging.getLogger("test").warning("mine")
     assert load_status(workspace / FOLDER / "status.json")["verdict"] == "failed"

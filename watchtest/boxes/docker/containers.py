@@ -37,6 +37,7 @@ class Containers:
     def __init__(self, spec: ContainerSpec) -> None:
         self._spec = spec
         self.restarts = 0
+        self._has_tidied = False
 
     # -- finding -----------------------------------------------------------------------------------
 
@@ -62,11 +63,11 @@ class Containers:
 
     def remove_all(self, client: docker.APIClient) -> int:
         """Remove the containers of every lane and return their number."""
-        found = self.all(client)
-        for one in found:
-            with _unless_lost(one):
-                remove_container(client, one["Id"])
-        return len(found)
+        return _remove(client, self.all(client))
+
+    def remove_own(self, client: docker.APIClient) -> None:
+        """Remove the container of our lane."""
+        _remove(client, self._of_lane(client))
 
     # -- ensuring ----------------------------------------------------------------------------------
 
@@ -74,11 +75,12 @@ class Containers:
         """Make sure that the container runs. Return its id, what was done, and whether its content is new."""
         ours = self._of_lane(client)
         found = _living(ours)
-        for other in ours:
-            # A killed watcher or a failed removal left it behind.
-            if other is not found:
-                with _unless_lost(other):
-                    remove_container(client, other["Id"])
+        # A killed watcher or a failed removal left the others behind.
+        _remove(client, [other for other in ours if other is not found])
+        if not self._has_tidied:
+            builder = builder_lane(self._spec.lane)
+            _remove(client, [one for one in self.all(client) if one["Labels"][labels.LANE] == builder])
+            self._has_tidied = True
         images = Images(client, self._spec.owner)
         if found is None:
             return self._create(client, images, recipe, note), "created", True
@@ -185,6 +187,18 @@ class Containers:
         if not self._has_name(found):
             with contextlib.suppress(APIError):
                 client.rename(found["Id"], self._spec.name)
+
+
+def builder_lane(lane: str) -> str:
+    """Return the lane of the containers in which the environments of a lane are built."""
+    return f"{lane}-build"
+
+
+def _remove(client: docker.APIClient, found: list[ContainerSummary]) -> int:
+    for one in found:
+        with _unless_lost(one):
+            remove_container(client, one["Id"])
+    return len(found)
 
 
 def _living(found: list[ContainerSummary]) -> ContainerSummary | None:

@@ -27,11 +27,11 @@ from watchtest.boxes.docker.container_exec import (
 )
 from watchtest.boxes.docker.container_spec import CACHES, HOME, ContainerSpec, remove_container
 from watchtest.boxes.docker.container_tools import DockerTools
-from watchtest.boxes.docker.containers import Containers, ContainerSummary
+from watchtest.boxes.docker.containers import Containers, ContainerSummary, builder_lane
 from watchtest.boxes.docker.engine_errors import explained_api
 from watchtest.boxes.docker.engines import Engine, parse_time
 from watchtest.boxes.docker.images import Images
-from watchtest.boxes.environment import has_setup
+from watchtest.boxes.environment import completed_setup
 from watchtest.boxes.protocols import ExecMode, Note, OpenBox, OpenShellBox, Recipe, no_python_error
 from watchtest.core.model import BoxInfo
 from watchtest.errors import BY_ITSELF, BoxDamaged, BoxError, BoxGone
@@ -103,7 +103,7 @@ class DockerProvider:
             origin = self._images().local_origin(recipe.image)
             return origin.id if origin is not None else ""
 
-    def save_environment(self, recipe: Recipe, is_clean: bool, note: Note) -> None:
+    def save_environment(self, recipe: Recipe, note: Note) -> None:
         with explained_api(self._spec.name):
             images = self._images()
             found = self._open_container()
@@ -112,7 +112,28 @@ class DockerProvider:
             if images.environment(origin, key) is not None:
                 return
             note("saving the box for the next one")
-            images.save_environment(str(found["Id"]), origin, key, is_clean=is_clean)
+            images.save_environment(str(found["Id"]), origin, key)
+
+    def has_environment(self, recipe: Recipe, key: str) -> bool:
+        with explained_api(self._spec.name):
+            images = self._images()
+            origin = images.local_origin(recipe.image)
+            return (
+                origin is not None and images.environment(origin, self._containers.environment_key(recipe)) is not None
+            )
+
+    def renew(self, recipe: Recipe, key: str) -> None:
+        with explained_api(self._spec.name):
+            self._containers.remove_own(self._api)
+
+    def builder(self) -> DockerProvider:
+        lane = builder_lane(self._spec.lane)
+        spec = replace(self._spec, name=f"{self._spec.name}-build", lane=lane, ports=())
+        return DockerProvider(spec, self._connect, self.engine)
+
+    def free(self) -> None:
+        with explained_api(self._spec.name):
+            self._containers.remove_own(self._api)
 
     def allow_network(self, is_allowed: bool) -> None:
         if self._spec.network != "setup":
@@ -157,7 +178,8 @@ class DockerProvider:
             found = self._containers.find(self._api)
             if found is None:
                 return False
-            return has_setup(ContainerFiles(self._api, found["Id"]).read(f"{HOME}/remembered.json") or b"")
+            saved_state = ContainerFiles(self._api, found["Id"]).read(f"{HOME}/remembered.json") or b""
+            return bool(completed_setup(saved_state))
 
     def snapshot(self, recipe: Recipe, note: Note) -> str:
         with explained_api(self._spec.name):
@@ -175,7 +197,6 @@ class DockerProvider:
         with explained_api(self._spec.name):
             count = self._containers.remove_all(self._api)
             removed = [f"{count} container{'' if count == 1 else 's'}"]
-            self._images().remove_unclean()
             if with_environment:
                 count = self._images().remove_all()
                 removed.append(f"{count} saved image{'' if count == 1 else 's'}")

@@ -196,16 +196,17 @@ class Images:
 
     def environment(self, origin: BoxOrigin, key: str) -> str | None:
         """Return the id of the image of this origin after this setup, if it was saved."""
-        found = self._newest(**{labels.ROLE: ENVIRONMENT, labels.RECIPE: environment_key(origin, key)})
+        marks = {labels.ROLE: ENVIRONMENT, labels.RECIPE: environment_key(origin, key), labels.CLEAN: "yes"}
+        found = self._newest(**marks)
         return None if found is None else str(found["Id"])
 
-    def save_environment(self, container: str, origin: BoxOrigin, key: str, *, is_clean: bool) -> None:
+    def save_environment(self, container: str, origin: BoxOrigin, key: str) -> None:
         full = environment_key(origin, key)
         marks = {
             labels.ROLE: ENVIRONMENT,
             labels.RECIPE: full,
             labels.BASE: origin.id,
-            labels.CLEAN: "yes" if is_clean else "no",
+            labels.CLEAN: "yes",
         }
         self._commit(container, f"env-{full}", marks)
         self._prune()
@@ -229,11 +230,6 @@ class Images:
     def remove_all(self) -> int:
         """Delete all saved images of this workspace and return their number."""
         return sum(self._remove(str(image["Id"])) for image in self._all())
-
-    def remove_unclean(self) -> None:
-        """Delete the environments that hold more than the result of their setup."""
-        for image in self._all(**{labels.ROLE: ENVIRONMENT, labels.CLEAN: "no"}):
-            self._remove(str(image["Id"]))
 
     def _commit(self, container: str, tag: str, marks: Mapping[str, str]) -> str:
         # The values need no quoting: they are hex digits and plain words. The image inherits the container's labels.

@@ -18,7 +18,7 @@ ROLE = "watchtest.role"
 """Of an image: "environment" (saved after setup), "snapshot" (saved by the user), "built" (from a Dockerfile) or
 "carried" (content for a container with other settings)."""
 CLEAN = "watchtest.clean"
-"""Of an environment: "yes" if it holds nothing but the result of its setup."""
+"""Of an environment: "yes" if it holds nothing but the result of its setup. Earlier versions saved others, too."""
 TAKEN_FROM = "watchtest.taken-from"
 """Of a snapshot: the container it was taken from."""
 IMAGE = "watchtest.image"

@@ -20,10 +20,37 @@ TREE, HOME, TEMPORARY = "tree", "home", "tmp"
 WORKSPACE, HOST, IDENTITY = "workspace", "host", "id"
 """Files that identify the box; the box itself cannot change them. A recreated box has a new id, because nothing known
 about the old one applies."""
+SPARE = "spare"
+"""The file that marks the folder which is not in use: the next environment is built in it, or it holds the last one."""
+SECOND = ".2"
+"""How the name of the second folder of a box ends. An environment cannot be moved, so a box alternates between two."""
 
 
-def make_folder(folder: Path, workspace: str) -> None:
+def current_folder(folder: Path) -> Path:
+    """Return which of the two folders of a box is in use."""
+    second = folder.with_name(folder.name + SECOND)
+    is_first_spare = (folder / SPARE).exists() or not folder.exists()
+    return second if is_first_spare and second.exists() and not (second / SPARE).exists() else folder
+
+
+def spare_folder(folder: Path) -> Path:
+    """Return which of the two folders of a box is not in use."""
+    second = folder.with_name(folder.name + SECOND)
+    return second if current_folder(folder) == folder else folder
+
+
+def use_spare(folder: Path) -> None:
+    """Let the two folders of a box change places."""
+    new, old = spare_folder(folder), current_folder(folder)
+    (old / SPARE).touch()
+    (new / SPARE).unlink()
+
+
+def make_folder(folder: Path, workspace: str, *, is_spare: bool = False) -> None:
     try:
+        if is_spare:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / SPARE).touch()
         for name in (TREE, HOME, f"{HOME}/user", TEMPORARY):
             (folder / name).mkdir(parents=True, exist_ok=True)
         identity = read_mark(folder, IDENTITY) or secrets.token_hex(6)

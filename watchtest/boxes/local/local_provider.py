@@ -22,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from watchtest.boxes.box import start_command
-from watchtest.boxes.environment import has_setup
+from watchtest.boxes.environment import completed_setup, has_clean_environment
 from watchtest.boxes.local import box_folder, bubblewrap, local_exec
 from watchtest.boxes.local.bubblewrap import Bubblewrap, NoBubblewrap
 from watchtest.boxes.local.host_variables import box_environ, files_named
@@ -147,27 +147,42 @@ class LocalProvider:
     restores_from_image = False
     keeps_processes = False
 
-    def __init__(self, spec: LocalSpec, environ: Mapping[str, str]) -> None:
+    def __init__(self, spec: LocalSpec, environ: Mapping[str, str], *, is_builder: bool = False) -> None:
         self._spec = spec
         self._bubblewrap = _choose_sandbox(spec, environ)
         # The base interpreter: the box must not depend on the virtualenv of watchtest itself.
         self.image = spec.python or str(getattr(sys, "_base_executable", None) or sys.executable)
-        self.root = str(spec.folder / box_folder.TREE)
-        self.home = str(spec.folder / box_folder.HOME)
+        self._is_builder = is_builder
         self._host_environ = environ
         self._is_sandboxed = isinstance(self._bubblewrap, Bubblewrap)
-        self._environ = box_environ(environ, certificates=spec.certificates, is_sandboxed=self._is_sandboxed)
-        self._environ["HOME"] = f"{self.home}/user"
-        self._has_noted_limits = False
+        self._base_environ = box_environ(environ, certificates=spec.certificates, is_sandboxed=self._is_sandboxed)
+        self._has_noted_limits = is_builder
         self._stream: PipeStream | None = None
+
+    @property
+    def _folder(self) -> Path:
+        find = box_folder.spare_folder if self._is_builder else box_folder.current_folder
+        return find(self._spec.folder)
+
+    @property
+    def root(self) -> str:
+        return str(self._folder / box_folder.TREE)
+
+    @property
+    def home(self) -> str:
+        return str(self._folder / box_folder.HOME)
+
+    @property
+    def _environ(self) -> dict[str, str]:
+        return {**self._base_environ, "HOME": f"{self.home}/user"}
 
     # -- the box -----------------------------------------------------------------------------------
 
     def open(self, agent: bytes, recipe: Recipe, note: Note) -> OpenBox:
         if Path(self.root).exists() and not Path(self.home).exists():
-            box_folder.remove_box(self._spec.folder)  # a test has deleted what was known of the tree
+            box_folder.remove_box(self._folder)  # a test has deleted what was known of the tree
         is_new = not Path(self.home).exists()
-        box_folder.make_folder(self._spec.folder, self._spec.workspace)
+        box_folder.make_folder(self._folder, self._spec.workspace, is_spare=self._is_builder)
         if not self._has_noted_limits:
             self._has_noted_limits = True
             if isinstance(self._bubblewrap, NoBubblewrap) and self._spec.sandbox == "auto":
@@ -175,7 +190,7 @@ class LocalProvider:
             if self._spec.without_effect:
                 note(f"no effect in the local box: {', '.join(self._spec.without_effect)}")
         # A new agent cannot reach an old one in another sandbox, so end the old one here.
-        box_folder.end_sandbox(self._spec.folder)
+        box_folder.end_sandbox(self._folder)
         stream = self._stream = self._start_agent(agent)
         info = self._info("running", ("created" if is_new else "adopted",))
         return OpenBox(replace(info, is_new=is_new), stream)
@@ -210,17 +225,31 @@ class LocalProvider:
     def image_id(self, recipe: Recipe) -> str:
         return ""  # the name of the interpreter identifies it
 
-    def save_environment(self, recipe: Recipe, is_clean: bool, note: Note) -> None:
+    def save_environment(self, recipe: Recipe, note: Note) -> None:
         """Do nothing: the folder persists."""
+
+    def has_environment(self, recipe: Recipe, key: str) -> bool:
+        return has_clean_environment(_saved_state(box_folder.spare_folder(self._spec.folder)), key)
+
+    def renew(self, recipe: Recipe, key: str) -> None:
+        """Use the spare folder if it holds this environment; otherwise remove the current one."""
+        if not self._is_builder and self.has_environment(recipe, key):
+            box_folder.end_sandbox(self._folder)
+            box_folder.use_spare(self._spec.folder)
+        elif self._folder.exists():
+            box_folder.remove_box(self._folder)
+
+    def builder(self) -> LocalProvider:
+        return LocalProvider(self._spec, self._host_environ, is_builder=True)
+
+    def free(self) -> None:
+        """Do nothing: the folder is the environment."""
 
     def allow_network(self, is_allowed: bool) -> None:
         """Do nothing: the constructor rejects a network for setup only."""
 
     def is_prepared(self) -> bool:
-        try:
-            return has_setup(Path(self.home, "remembered.json").read_bytes())
-        except OSError:
-            return False
+        return bool(completed_setup(_saved_state(self._folder)))
 
     def snapshot(self, recipe: Recipe, note: Note) -> str:
         raise UsageError(
@@ -230,7 +259,7 @@ class LocalProvider:
 
     def reset(self, with_environment: bool) -> tuple[str, ...]:
         boxes = set(box_folder.boxes_of(self._spec.workspace, self._spec.folder.parent))
-        boxes |= {self._spec.folder} if self._spec.folder.exists() else set()
+        boxes |= {self._folder} if self._folder.exists() else set()
         for folder in boxes:
             box_folder.remove_box(folder)
         return (f"{len(boxes)} local box{'' if len(boxes) == 1 else 'es'}",)
@@ -239,7 +268,7 @@ class LocalProvider:
         return self._info("stopped", ()) if Path(self.home).exists() else None
 
     def describe(self) -> tuple[str, ...]:
-        lines = [f"local box in {self._spec.folder}, Python {self.image}"]
+        lines = [f"local box in {self._folder}, Python {self.image}"]
         lines.append(f"{'sandbox' if self._is_sandboxed else 'no sandbox'}: {self._bubblewrap}")
         lines.append(f"not isolated: {self._isolation}")
         if self._spec.without_effect:
@@ -260,10 +289,10 @@ class LocalProvider:
     def kill(self) -> None:
         if self._stream is not None:
             self._stream.kill()
-        box_folder.end_processes(self._spec.folder)
+        box_folder.end_processes(self._folder)
 
     def discard(self) -> None:
-        box_folder.remove_box(self._spec.folder)
+        box_folder.remove_box(self._folder)
 
     def close(self) -> None:
         return
@@ -273,7 +302,7 @@ class LocalProvider:
     def execute(
         self, argv: list[str], env: Mapping[str, str], path_first: tuple[str, ...], mode: ExecMode = ExecMode.ATTACHED
     ) -> int:
-        box_folder.make_folder(self._spec.folder, self._spec.workspace)
+        box_folder.make_folder(self._folder, self._spec.workspace)
         environ = {**self._environ, **env}
         environ["PATH"] = os.pathsep.join([*path_first, environ["PATH"]])
         program = shutil.which(argv[0], path=environ["PATH"]) or argv[0]
@@ -295,7 +324,7 @@ class LocalProvider:
     ) -> list[str]:
         assert isinstance(self._bubblewrap, Bubblewrap)
         mounts = bubblewrap.plan_mounts(
-            self._spec.folder,
+            self._folder,
             workspace=self._spec.workspace,
             environ=self._host_environ,
             required=self._interpreter,
@@ -344,13 +373,20 @@ class LocalProvider:
     def _info(self, state: str, notes: tuple[str, ...]) -> BoxInfo:
         return BoxInfo(
             engine=self.engine,
-            id=box_folder.read_mark(self._spec.folder, box_folder.IDENTITY),
+            id=box_folder.read_mark(self._folder, box_folder.IDENTITY),
             image=self.image,
             state=state,
             since=time.time(),
             isolation=self._isolation,
             notes=(*notes, "sandboxed by bubblewrap" if self._is_sandboxed else "no sandbox"),
         )
+
+
+def _saved_state(folder: Path) -> bytes:
+    try:
+        return (folder / box_folder.HOME / "remembered.json").read_bytes()
+    except OSError:
+        return b""
 
 
 def _choose_sandbox(spec: LocalSpec, environ: Mapping[str, str]) -> Bubblewrap | NoBubblewrap:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from watchtest.boxes.protocols import BuiltImage, ContentReader, ImageSource, NamedImage, Recipe
-from watchtest.boxes.recipe.dependency_files import dependency_files, setup_key
+from watchtest.boxes.recipe.dependency_files import setup_inputs, setup_key
 from watchtest.boxes.recipe.devcontainer import DockerBuild, devcontainers
 from watchtest.boxes.recipe.languages import Language, language_of
 from watchtest.boxes.recipe.languages import python_project as python
@@ -118,7 +118,10 @@ class RecipeInput:
 def recipe_of(inputs: RecipeInput, snapshot: Snapshot, read: ContentReader) -> Recipe:
     """Return the recipe of a workspace, from the settings and from its files."""
     files = ProjectFiles(snapshot, read)
-    dependencies = dependency_files(files, inputs.dependencies)
+    # The commands of `auto` name nothing that the dependency files do not.
+    given = () if isinstance(inputs.setup, str) else inputs.setup
+    found = setup_inputs(files, inputs.dependencies, given)
+    dependencies = found.paths
     image = configured_image(inputs.image, inputs.dockerfile, dependencies, files)
     because = "box.dockerfile" if inputs.image == "auto" else "box.image"
     commands, needs_pytest = inputs.setup, False
@@ -132,4 +135,4 @@ def recipe_of(inputs: RecipeInput, snapshot: Snapshot, read: ContentReader) -> R
             has_python = language.NAME == python.NAME or any(path.endswith(".py") for path in snapshot.entries)
             needs_pytest = has_python and inputs.runs_pytest(snapshot)
     steps = (*commands, PYTEST) if needs_pytest else commands
-    return Recipe(image, because, commands, needs_pytest, setup_key(steps, dependencies, files))
+    return Recipe(image, because, commands, needs_pytest, setup_key(steps, found, files))

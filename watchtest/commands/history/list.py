@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from watchtest.client.history_access import print_answer, query_history
 from watchtest.client.history_options import add_filters, add_limit, chosen_runs
-from watchtest.client.history_tables import STYLES, Screen, counts, format_time
+from watchtest.client.history_tables import Screen, counts, format_time, state, style
 from watchtest.core.model import RunState
 from watchtest.core.text import duration, short
 from watchtest.history.queries.json_answers import run_json
@@ -51,7 +51,7 @@ def _print(runs: tuple[PastRun, ...], *, with_workspace: bool) -> None:
             ("when", [format_time(run.queued_at) for run in runs]),
             ("lane", [run.lane.value for run in runs]),
             ("by", [run.trigger.value if run.imported_from is None else "import" for run in runs]),
-            ("state", [screen.text(run.state.value, STYLES.get(run.state, "")) for run in runs]),
+            ("state", [screen.text(state(run, is_short=True), style(run)) for run in runs]),
             ("tests", [counts(run) for run in runs]),
             ("took", ["" if run.duration_s is None else duration(run.duration_s) for run in runs]),
             ("tree", [short(run.tree or "") for run in runs]),

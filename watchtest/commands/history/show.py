@@ -11,7 +11,7 @@ import argparse
 
 from watchtest.client.history_access import print_answer, query_runs
 from watchtest.client.history_options import add_filters, add_run
-from watchtest.client.history_tables import STYLES, Screen, counts, format_seconds, format_time
+from watchtest.client.history_tables import Screen, counts, format_seconds, format_time, state, style
 from watchtest.core.model import Outcome, RunState
 from watchtest.core.text import clean, duration, tail, tests
 from watchtest.history.queries.json_answers import detail_json
@@ -43,7 +43,7 @@ def _print(detail: RunDetail, with_tests: bool, with_output: bool) -> None:
     facts.add_column(overflow="fold")
     for name, fact in _facts(detail):
         if fact:
-            facts.add_row(name, screen.text(fact, STYLES.get(run.state, "") if name == "state" else ""))
+            facts.add_row(name, screen.text(fact, style(run) if name == "state" else ""))
     screen.console.print(facts)
     for past in detail.final_results:
         if past.result.outcome.is_red:
@@ -64,7 +64,7 @@ def _facts(detail: RunDetail) -> list[tuple[str, str]]:
     steps = [f"{each.state.value} +{duration(each.at - run.queued_at)}" for each in detail.transitions]
     return [
         ("run", run.id),
-        ("state", run.state.value + (f": {run.reason}" if run.reason else "")),
+        ("state", state(run) + (f": {run.reason}" if run.reason else "")),
         ("tests", counts(run)),
         ("when", format_time(run.queued_at)),
         ("steps", " > ".join(steps)),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from watchtest.control.api.request_models import ApiModel, RunId
-from watchtest.core.model import Lane, Outcome, RunState, Trigger, Verdict
+from watchtest.core.model import Lane, Outcome, ProvisionalCode, RunState, Trigger, Verdict
 from watchtest.views.mood import Colour
 from watchtest.views.status.status_document import Activity
 
@@ -86,6 +86,14 @@ class ProgressModel(ApiModel):
     total: Count | None = Field(description="null if it is not known.")
 
 
+class ProvisionalModel(ApiModel):
+    """The box of a run was not a clean environment of its tree."""
+
+    code: ProvisionalCode
+    message: str
+    hint: str | None
+
+
 class RunModel(ApiModel):
     """A run, in its current or final state."""
 
@@ -97,6 +105,7 @@ class RunModel(ApiModel):
     stopping: bool = Field(description="Whether the run was cancelled and is about to end.")
     reason: str | None = Field(description="Why the run ended in this state, or what a queued run is waiting for.")
     successor: str | None = Field(description="The id of the run that replaces this one.")
+    provisional: ProvisionalModel | None = Field(description="Why its verdict is provisional; null if it is final.")
     queued_at: Time | None
     ended_at: Time | None
     tree: str | None = Field(description="The git tree id of exactly the code under test.")
@@ -269,6 +278,7 @@ class StatusEvent(ApiModel):
     colour: Colour
     doubt: str | None
     verdict_at: Time | None
+    provisional: ProvisionalModel | None
     reason: str | None
     run_id: str | None
     code: CodeModel

@@ -68,6 +68,7 @@ def run_json(run: PastRun) -> JsonObject:
         "forced": run.is_forced,
         "state": run.state,
         "reason": run.reason,
+        "provisional": run.provisional,
         "queued_at": run.queued_at,
         "ended_at": run.ended_at,
         "duration_s": run.duration_s,

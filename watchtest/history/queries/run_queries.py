@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from watchtest.core.model import Failure, Lane, Outcome, Result, RunState, Trigger
+from watchtest.core.model import Failure, Lane, Outcome, Provisional, ProvisionalCode, Result, RunState, Trigger
 from watchtest.history.store import columns
 from watchtest.history.store.columns import OUTCOMES, RED_STATES, AttemptKind
 from watchtest.history.store.database import Connection, Row
@@ -70,6 +70,8 @@ class PastRun:
     timings: Timings
     imported_from: str | None = None
     """The report that it was imported from."""
+    provisional: Provisional | None = None
+    """Why its verdict is provisional."""
 
     @property
     def duration_s(self) -> float | None:
@@ -165,9 +167,10 @@ def workspaces_with_open_runs(connection: Connection) -> tuple[tuple[str, bool],
 
 
 def full_verdict(connection: Connection, tree: str, environment: str) -> PastRun | None:
-    """Return the last run whose verdict covers every test of this tree in this environment, or None."""
+    """Return the last run with a final verdict on every test of this tree in this environment, or None."""
     ends = (*RED_STATES, RunState.PASSED, RunState.NO_TESTS)
-    is_full = "tree = ? AND environment = ? AND (selected IS NULL OR is_proof) AND imported_from IS NULL"
+    is_full = "tree = ? AND environment = ? AND (selected IS NULL OR is_proof)"
+    is_full += " AND imported_from IS NULL AND provisional IS NULL"
     values = (tree, environment, *(end.value for end in ends))
     return _last_run(connection, f"{is_full} AND state IN ({places(ends)})", values)
 
@@ -271,7 +274,13 @@ def past_run(connection: Connection, row: Row) -> PastRun:
         is_dirty=None if row["is_dirty"] is None else bool(row["is_dirty"]),
         counts=_counts(connection, row),
         timings=_timings(row),
+        provisional=_provisional(row),
     )
+
+
+def _provisional(row: Row) -> Provisional | None:
+    code = row["provisional"]
+    return None if code is None else Provisional(ProvisionalCode(code), row["provisional_because"])
 
 
 def _counts(connection: Connection, row: Row) -> Mapping[Outcome, int]:

@@ -1,17 +1,18 @@
 """Record evidence that a test is flaky: it passed and failed on one tree in one environment.
 
-Only judged runs count, and only boxes without manual changes: a failure that `pip install` repaired was not the test's.
+Only judged runs count, and only clean environments: a failure that `pip install` repaired was not the test's.
 All functions run in the caller's transaction.
 """
 
 from __future__ import annotations
 
+from watchtest.core.model import ProvisionalCode
 from watchtest.history.store.columns import JUDGED_SQL, JUDGED_STATES, PASSED_CODE, Proof
 from watchtest.history.store.database import Connection
 from watchtest.history.store.pack import PackReader
 
-BY_HAND = " by hand"
-"""How the name of an environment with manual changes ends."""
+PROVISIONAL = tuple(f" {code.ending}" for code in ProvisionalCode)
+"""How the names of environments end whose content may change: by the user, or because they are outdated."""
 MOST_RUNS = 40
 """How many runs of one tree are compared; a probe makes many."""
 
@@ -26,7 +27,7 @@ def add_proof(connection: Connection, run: int, test: int, proof: Proof, at: flo
 def add_contradictions(connection: Connection, run: int, at: float) -> None:
     """Compare a run that has just ended with the other runs of its tree and environment."""
     own = connection.execute("SELECT tree, environment, state FROM runs WHERE number = ?", (run,)).fetchone()
-    if own["tree"] is None or own["state"] not in JUDGED_STATES or (own["environment"] or "").endswith(BY_HAND):
+    if own["tree"] is None or own["state"] not in JUDGED_STATES or (own["environment"] or "").endswith(PROVISIONAL):
         return
     packs = PackReader(connection)
     is_alike = f"tree = ? AND environment IS ? AND state IN ({JUDGED_SQL}) AND imported_from IS NULL"

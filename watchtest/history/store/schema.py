@@ -224,7 +224,13 @@ FOURTH: Migration = (
     "CREATE INDEX runs_by_time ON runs (workspace, queued_at, id)",
 )
 
-MIGRATIONS: Sequence[Migration] = (FIRST, SECOND, THIRD, FOURTH)
+FIFTH: Migration = (
+    # Why the verdict of a run is provisional: a code and a message; null if it is final.
+    "ALTER TABLE runs ADD COLUMN provisional TEXT",
+    "ALTER TABLE runs ADD COLUMN provisional_because TEXT",
+)
+
+MIGRATIONS: Sequence[Migration] = (FIRST, SECOND, THIRD, FOURTH, FIFTH)
 
 
 def migrate(connection: Connection, path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None:

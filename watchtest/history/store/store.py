@@ -15,7 +15,7 @@ from threading import Lock
 from types import TracebackType
 from typing import Self, TypeVar
 
-from watchtest.core.model import Only, Outcome, Result, Run, RunState, Snapshot
+from watchtest.core.model import Only, Outcome, Provisional, Result, Run, RunState, Snapshot
 from watchtest.core.text import OUTPUT_LIMIT, STORED_TEXT_LIMIT
 from watchtest.errors import WorkspaceError
 from watchtest.history.store import columns
@@ -183,7 +183,15 @@ class Store:
                 if row is not None:
                     add_proof(connection, run, row["number"], columns.Proof.REPEAT, at)
 
-    def end(self, run_id: str, state: RunState, reason: str, at: float, raw_output: str) -> None:
+    def end(
+        self,
+        run_id: str,
+        state: RunState,
+        reason: str,
+        at: float,
+        raw_output: str,
+        provisional: Provisional | None = None,
+    ) -> None:
         """End the run. Nothing can be added to it afterwards."""
         if not state.is_final:
             raise ValueError(f"{state} is not a final state: use advance()")
@@ -191,6 +199,9 @@ class Store:
             if raw_output:
                 output = zlib.compress(storable_text(raw_output, OUTPUT_LIMIT).encode(), level=1)
                 connection.execute("INSERT INTO outputs (run, text) VALUES (?, ?)", (run, output))
+            if provisional is not None:
+                because = storable_text(provisional.message)
+                _update(connection, run, {"provisional": provisional.code.value, "provisional_because": because})
             _enter_state(connection, run, state, reason, at)
             compact(connection, run)
             trace_renames(connection, run, self._complete_files.get(run_id, ()))

@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import assert_never
 
 from watchtest.core.model import Policy, Verdict
-from watchtest.core.state import Broken, Executing, Idle, LaneState, Starting, State, Stopped, Syncing, Working
+from watchtest.core.state import (
+    Broken,
+    BuildFailed,
+    Executing,
+    Idle,
+    LaneState,
+    Starting,
+    State,
+    Stopped,
+    Syncing,
+    Working,
+)
 from watchtest.core.text import age, count, duration, short, tests
 from watchtest.views import words
 from watchtest.views.dashboard.styled_rows import Span, StyledRow, text_row, wrapping_row
@@ -73,7 +84,10 @@ def _other_lane(lane: LaneState, now: float) -> StyledRow:
 
 def _activity(lane: LaneState, now: float) -> list[StyledRow]:
     rows = [_current_activity(lane, now)]
-    if isinstance(lane.activity, Working) and lane.problem:
+    if lane.provisional is not None and lane.provisional.hint:
+        rows.append(wrapping_row(f"provisional: {lane.provisional.hint}", "yellow"))
+    has_failed_build = isinstance(lane.activity, Idle) and isinstance(lane.build, BuildFailed)
+    if lane.problem and (isinstance(lane.activity, Working) or has_failed_build):
         rows.append(wrapping_row(words.problem(lane.problem), "magenta"))
     if lane.problem and lane.problem.hint:
         rows.append(wrapping_row(lane.problem.hint, "yellow"))

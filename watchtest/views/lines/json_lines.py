@@ -14,11 +14,11 @@ from watchtest import __version__
 from watchtest.core import transitions
 from watchtest.core.events import EVERYTHING, Event, Judged, ToolFailure
 from watchtest.core.model import Only, Outcome, Result, Run, RunState, StopReason
-from watchtest.core.state import Broken, LaneState, State
+from watchtest.core.state import Broken, BuildFailed, Building, LaneState, State
 from watchtest.core.text import MESSAGE_LIMIT, clean, cut, one_line, optional_timestamp, timestamp
 from watchtest.views.lines.plain_lines import write_line
 from watchtest.views.mood import mood
-from watchtest.views.status.status_document import problem_document
+from watchtest.views.status.status_document import problem_document, provisional_document
 
 SCHEMA = "watchtest.event"
 SCHEMA_VERSION = 1
@@ -96,6 +96,8 @@ def _objects_of(fact: transitions.Fact, lane: LaneState, at: float) -> Iterator[
             yield "box", {**{key: clean(text) for key, text in words.items()}, "restarts": box.restarts}
         case transitions.BoxDisappeared(problem=problem, broken=Broken()):
             yield "box_lost", {"problem": problem_document(problem), "retry_at": _retry_at(lane)}
+        case transitions.BuildChanged():
+            yield "environment", _build(fact)
         case transitions.ServiceChanged(service=service):
             about = {"name": clean(service.name), "state": service.state, "restarts": service.restarts}
             yield "service", {**about, "reason": cut(service.reason, MESSAGE_LIMIT) or None}
@@ -138,9 +140,20 @@ def _ended(run: Run, lane: LaneState, duration_s: float, fields: Object) -> Obje
         "duration_s": round(max(0.0, duration_s), 3),
         "verdict": lane.knowledge.verdict.value,
         "colour": mood(lane).colour.value,
+        "provisional": provisional_document(lane.provisional),
         "counts": {outcome.value: latest[outcome] for outcome in Outcome},
         "retry_at": _retry_at(lane),
     }
+
+
+def _build(fact: transitions.BuildChanged) -> Object:
+    match fact.build:
+        case Building():
+            return {"state": "building", "problem": None}
+        case BuildFailed(problem=problem):
+            return {"state": "failed", "problem": problem_document(problem)}
+        case _:
+            return {"state": "ready" if fact.is_ready else "dropped", "problem": None}
 
 
 def _result(result: Result) -> Object:

@@ -10,8 +10,8 @@ from typing import TextIO, assert_never
 
 from watchtest.core import transitions
 from watchtest.core.events import EVERYTHING, Event, Halted, Judged, ToolFailure, Unchanged
-from watchtest.core.model import RunState, StopReason, Verdict
-from watchtest.core.state import Broken, Idle, LaneState, State, Working
+from watchtest.core.model import Problem, RunState, StopReason, Verdict
+from watchtest.core.state import Broken, BuildFailed, Idle, LaneState, State, Working
 from watchtest.core.text import NOTE_LIMIT, ROW_LIMIT, count, duration, encodable, names, one_line, short, tail, tests
 from watchtest.views import words
 from watchtest.views.mood import mood
@@ -97,6 +97,10 @@ def lines(fact: transitions.Fact, lane: LaneState, at: float) -> Iterator[str]: 
         case transitions.BoxDisappeared(problem=problem, broken=Broken() as broken):
             yield words.problem(problem)
             yield words.retry(broken, at)
+        case transitions.BuildChanged(build=build, is_ready=is_ready):
+            yield words.build(build, is_ready=is_ready)
+            if isinstance(build, BuildFailed):
+                yield from _explained(build.problem)
         case transitions.ServiceChanged(service=service):
             yield words.service(service)
         case transitions.RunStarted(run=run):
@@ -145,16 +149,20 @@ def _finished(fact: transitions.RunFinished, lane: LaneState, at: float) -> Iter
             yield stop.value + ("; its changes wait for the next save or command" if is_held else "")
         case ToolFailure(problem=problem):
             yield words.problem(problem)
-            # The output of a failed command follows its first line.
-            yield from (f"  | {line}" for line in tail("\n".join(problem.message.splitlines()[1:]), RAW_LINES))
-            if problem.hint:
-                yield f"  {one_line(problem.hint, ROW_LIMIT)}"
+            yield from _explained(problem)
             if isinstance(lane.activity, Broken):
                 yield words.retry(lane.activity, at)
         case Unchanged():
             pass  # reported as transitions.RunWithdrawn
         case _:
             assert_never(fact.ending)
+
+
+def _explained(problem: Problem) -> Iterator[str]:
+    """Yield the output of a failed command, which follows the first line of the message, and the hint."""
+    yield from (f"  | {line}" for line in tail("\n".join(problem.message.splitlines()[1:]), RAW_LINES))
+    if problem.hint:
+        yield f"  {one_line(problem.hint, ROW_LIMIT)}"
 
 
 def _judged(fact: transitions.RunFinished, ending: Judged, lane: LaneState) -> Iterator[str]:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol, Self
 
-from watchtest.core.model import Lane, Verdict
+from watchtest.core.model import Lane, ProvisionalCode, Verdict
 from watchtest.core.state import Broken, Executing, Idle, Knowledge, LaneState, State, Working
-from watchtest.core.text import NAMES_SHOWN, count, one_line, tests
+from watchtest.core.text import NAMES_SHOWN, count, one_line, tests, with_provisional
 from watchtest.views.mood import Colour, mood
+from watchtest.views.status.status_words import PROVISIONAL_SIGN
 
 LOST_ATTEMPTS = 3
 """After this many failed attempts, or when the lane gives up, the user is notified."""
@@ -129,8 +130,7 @@ def _lane(
         still = (what,) if reported.is_red else ()
         added.append(_notification(NotificationKind.BACK, lane, f"↻ {label}: tests run again", still))
     knowledge = lane.knowledge
-    is_in_doubt = knowledge.verdict is Verdict.PASSED and mood(lane).colour is not Colour.GREEN
-    if knowledge is reported.knowledge or is_in_doubt:
+    if knowledge is reported.knowledge or _is_in_doubt(lane):
         return added, reported
     reported = replace(reported, knowledge=knowledge)
     red = frozenset(known.result.test for known in knowledge.red)
@@ -142,6 +142,13 @@ def _lane(
         added += _green(reported, lane, label, red_lanes)
         reported = replace(reported, is_red=False, red=red, run=run)
     return added, reported
+
+
+def _is_in_doubt(lane: LaneState) -> bool:
+    """Return whether a passed verdict is no news yet. One from a box changed by hand is: no other will follow."""
+    shown, provisional = mood(lane), lane.knowledge.provisional
+    is_by_hand = provisional is not None and provisional.code is ProvisionalCode.BY_HAND and not shown.doubt
+    return lane.knowledge.verdict is Verdict.PASSED and shown.colour is not Colour.GREEN and not is_by_hand
 
 
 def _red(reported: ReportedLane, lane: LaneState, label: str, red: frozenset[str]) -> list[Notification]:
@@ -163,12 +170,16 @@ def _red(reported: ReportedLane, lane: LaneState, label: str, red: frozenset[str
 
 def _green(reported: ReportedLane, lane: LaneState, label: str, red_lanes: list[str]) -> list[Notification]:
     total = tests(len(lane.knowledge.tests))
+    provisional = lane.provisional
+    mark = "✔" if provisional is None else PROVISIONAL_SIGN
     if reported.is_red:
+        what = "green again" if provisional is None else f"passed provisionally: {one_line(provisional.message)}"
         # This notification replaces that of another lane, which may still be red.
         still = tuple(f"the {name} lane is still red" for name in red_lanes)
-        return [_notification(NotificationKind.GREEN, lane, f"✔ {label}: green again", (total, *still))]
+        return [_notification(NotificationKind.GREEN, lane, f"{mark} {label}: {what}", (total, *still))]
     if _is_next_verdict(reported, lane):
-        return [_notification(NotificationKind.PASSED, lane, f"✔ {label}: passed {total}", ())]
+        passed = with_provisional(f"passed {total}", provisional.message if provisional is not None else "")
+        return [_notification(NotificationKind.PASSED, lane, f"{mark} {label}: {passed}", ())]
     return []
 
 

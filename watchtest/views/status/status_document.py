@@ -8,7 +8,19 @@ from math import isfinite
 from typing import Any, Literal, assert_never
 
 from watchtest.core import text
-from watchtest.core.model import All, Failure, Lane, Location, Only, Outcome, Problem, Result, Run, ServiceInfo
+from watchtest.core.model import (
+    All,
+    Failure,
+    Lane,
+    Location,
+    Only,
+    Outcome,
+    Problem,
+    Provisional,
+    Result,
+    Run,
+    ServiceInfo,
+)
 from watchtest.core.state import (
     Broken,
     Executing,
@@ -293,6 +305,7 @@ def lane_summary(lane: LaneState) -> Document:
         "colour": shown.colour.value,
         "doubt": shown.doubt or None,
         "verdict_at": text.optional_timestamp(lane.knowledge.at),
+        "provisional": provisional_document(lane.provisional),
         "reason": text.cut(lane.knowledge.reason, text.MESSAGE_LIMIT) or None,
         "run_id": lane.knowledge.run.id if lane.knowledge.run else None,
         "code": _code(lane),
@@ -331,7 +344,15 @@ def _service(service: ServiceInfo) -> Document:
 
 
 def problem_document(problem: Problem | None) -> Document | None:
-    if problem is None:
+    return None if problem is None else _explained(problem.code, problem.message, problem.hint)
+
+
+def provisional_document(provisional: Provisional | None) -> Document | None:
+    if provisional is None:
         return None
-    message, hint = text.cut(problem.message, text.MESSAGE_LIMIT), text.cut(problem.hint, text.MESSAGE_LIMIT)
-    return {"code": problem.code, "message": message, "hint": hint or None}
+    return _explained(provisional.code.value, provisional.message, provisional.hint)
+
+
+def _explained(code: str, message: str, hint: str) -> Document:
+    message, hint = text.cut(message, text.MESSAGE_LIMIT), text.cut(hint, text.MESSAGE_LIMIT)
+    return {"code": code, "message": message, "hint": hint or None}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watchtest.core.text import age, one_line, tests
+from watchtest.core.text import age, one_line, tests, with_provisional
 
 TYPE_CHECKING = False  # importing typing would take longer than the rest of `watchtest status --line`
 if TYPE_CHECKING:
@@ -13,13 +13,18 @@ if TYPE_CHECKING:
 GREEN, RED = "green", "red"
 """Of the values of `views.mood.Colour`, those with a sign of their own."""
 COLOURS = {GREEN: "32", RED: "31"}
+PROVISIONAL_SIGN = "≈"
+"""For a provisional verdict that would be green."""
 SHOWN_FAILURES = 10
 
 
-def sign(colour: str, verdict: str) -> str:
+def sign(colour: str, verdict: str, *, is_provisional: bool) -> str:
     """Return the sign of a colour."""
-    no_sign = "○" if verdict == "no_tests" else "?"
-    return "✔" if colour == GREEN else "✘" if colour == RED else no_sign
+    if colour in (GREEN, RED):
+        return "✔" if colour == GREEN else "✘"
+    if is_provisional and verdict == "passed":
+        return PROVISIONAL_SIGN
+    return "○" if verdict == "no_tests" else "?"
 
 
 def summary(colour: str, verdict: str, doubt: str) -> str:
@@ -37,7 +42,8 @@ def line(document: Document, trouble: str, now: float) -> str:
         known = _joined(verdict(document), rest)
         return f"! {trouble[:-1]}; last known: {known})" if trouble.endswith(")") else f"! {trouble} · {known}"
     parts = (summary(colour, verdict(document), doubt), rest, _activity(document), doubt if colour == RED else "")
-    return f"{sign(colour, _text(document, 'verdict'))} {_joined(*parts)}"
+    is_provisional = bool(document.get("provisional")) and not doubt
+    return f"{sign(colour, _text(document, 'verdict'), is_provisional=is_provisional)} {_joined(*parts)}"
 
 
 def block(document: Document, trouble: str, now: float, *, has_colour: bool) -> str:
@@ -53,6 +59,8 @@ def block(document: Document, trouble: str, now: float, *, has_colour: bool) -> 
     if left > 0:
         lines.append(f"  and {left} more: watchtest status --json")
     problem, box = _dict(document, "problem"), _dict(document, "box")
+    if hint := _text(_dict(document, "provisional"), "hint"):
+        lines.append(f"  provisional: {hint}")
     lines += [f"  {_text(problem, key)}" for key in ("message", "hint") if _text(problem, key)]
     if box:
         lines.append("  box: " + _joined(_text(box, "engine"), _text(box, "id")[:12], _text(box, "state")))
@@ -64,7 +72,11 @@ def block(document: Document, trouble: str, now: float, *, has_colour: bool) -> 
 
 
 def verdict(document: Document) -> str:
-    """Return the verdict with its numbers."""
+    """Return the verdict with its numbers; a provisional one says so."""
+    return with_provisional(_verdict(document), _text(_dict(document, "provisional"), "message"))
+
+
+def _verdict(document: Document) -> str:
     word, reason, counts = _text(document, "verdict"), _text(document, "reason"), _dict(document, "known_counts")
     total = sum(_number(counts, key) for key in ("passed", "failed", "error", "skipped", "xfailed"))
     red = _number(counts, "failed") + _number(counts, "error")

@@ -203,6 +203,9 @@ def _last_seq(folder: OwnFolder) -> int:
 def _essence(state: State) -> tuple[object, ...]:
     """Return the part of the state that readers must see at once."""
     return tuple(
-        (lane.lane, activity(lane), mood(lane).colour, lane.knowledge.at, lane.problem, lane.box.services)
+        (
+            *(lane.lane, activity(lane), mood(lane).colour, lane.knowledge.at),
+            *(lane.provisional, lane.problem, lane.box.services),
+        )
         for lane in state.lanes.values()
     )

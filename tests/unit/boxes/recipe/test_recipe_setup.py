@@ -206,6 +206,108 @@ def test_files_that_setuptools_reads_the_dependencies_from_count() -> None:
     assert len({recipe(files).key, recipe({**files, "need.in": ""}).key, recipe({**files, "x.in": ""}).key}) == 3
 
 
+BUILD = '[build-system]\nrequires = ["setuptools"]\n[project]\nname = "x"\n'
+DYNAMIC = "[tool.setuptools.dynamic]\n"
+UV = "[tool.uv.sources]\n"
+READS_VERSION = "from setuptools import setup\nimport os\nsetup(version=open('VERSION').read())\n"
+JOINS = "open(os.path.join(here, 'meta', 'about.txt'))\n(Path('.') / 'meta' / 'b.txt')\n"
+VERSIONS = ("VERSION = '1'", "VERSION = '1'\nmore = 2")
+REQUIREMENTS_HOOK = "[tool.hatch.metadata.hooks.requirements_txt]\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "path"),
+    [
+        ("setup.py", READS_VERSION, "VERSION"),
+        ("setup.py", JOINS, "meta/about.txt"),
+        ("setup.py", JOINS, "meta/b.txt"),
+        ("setup.py", "from pkg.version import version\n", "pkg/version.py"),
+        ("setup.py", "import versioneer\n", "versioneer.py"),
+        ("setup.py", "Extension('fast', sources=['src/fast.c'])", "src/fast.c"),
+        ("setup.cfg", "[metadata]\nversion = file: VERSION\n", "VERSION"),
+        ("setup.cfg", "[options]\ninstall_requires = file: deps/run.in, deps/more.in\n", "deps/more.in"),
+        ("setup.cfg", "[options]\nscripts =\n    bin/tool\n", "bin/tool"),
+        ("pyproject.toml", BUILD + DYNAMIC + 'version = {file = "VERSION"}\n', "VERSION"),
+        ("pyproject.toml", BUILD + REQUIREMENTS_HOOK + 'files = ["deps/a.txt"]\n', "deps/a.txt"),
+        ("pyproject.toml", BUILD + '[tool.uv.workspace]\nmembers = ["packages/*"]\n', "packages/a/pyproject.toml"),
+        ("pyproject.toml", BUILD + UV + 'a = {path = "libs/a"}\n', "libs/a/a.py"),
+        ("pyproject.toml", BUILD + UV + 'a = {path = "libs/a", editable = true}\n', "libs/a/setup.cfg"),
+        ("pyproject.toml", BUILD + 'dependencies = ["a @ file:./libs/a"]\n', "libs/a/a.py"),
+        ("pyproject.toml", BUILD + 'dependencies = ["a @ {root:uri}/libs/a"]\n', "libs/a/a.py"),
+        ("pyproject.toml", BUILD, "uv.toml"),
+        ("requirements.txt", "./libs/a\n", "libs/a/a.py"),
+        ("requirements.txt", "libs/a-1.0-py3-none-any.whl\n", "libs/a-1.0-py3-none-any.whl"),
+        ("requirements.txt", "--find-links wheels\na\n", "wheels/a-2.0-py3-none-any.whl"),
+        ("Pipfile", '[packages]\na = {path = "libs/a"}\n', "libs/a/setup.py"),
+        ("package.json", '{"workspaces": ["packages/*"]}', "packages/a/package.json"),
+        ("package.json", '{"dependencies": {"a": "file:libs/a"}}', "libs/a/index.js"),
+        ("package.json", "{}", ".npmrc"),
+        ("package.json", '{"scripts": {"postinstall": "node tools/patch.js"}}', "tools/patch.js"),
+        ("Cargo.toml", '[workspace]\nmembers = ["crates/*"]\n', "crates/a/Cargo.toml"),
+        ("go.mod", "module x\nreplace y => ./libs/y\n", "libs/y/go.mod"),
+    ],
+)
+def test_what_a_dependency_file_reads_counts_too(file: str, text: str, path: str) -> None:
+    assert recipe({file: text, path: "1.0"}).key != recipe({file: text, path: "2.0"}).key
+
+
+@pytest.mark.parametrize(
+    ("command", "files", "path"),
+    [
+        ("sh tools/setup.sh --fast", {}, "tools/setup.sh"),
+        ("./bootstrap", {}, "bootstrap"),
+        ("make deps", {}, "Makefile"),
+        ("make deps", {"Makefile": "deps:\n\tpip install -r ci/all.txt\n"}, "ci/all.txt"),
+        ("sh tools/setup.sh", {"tools/setup.sh": "pip install -r more.in"}, "tools/more.in"),
+        ("python tools/setup.py", {"tools/setup.py": "open('data/list.json')"}, "data/list.json"),
+        ("pip install -rci/all.txt && true", {}, "ci/all.txt"),
+        ("pip install --requirement=ci/all.txt", {}, "ci/all.txt"),
+        ("pip install ci/*.txt", {}, "ci/all.txt"),
+        ("pip install -e './lib[test]'", {}, "lib/pyproject.toml"),
+        ("pip install ./lib", {}, "lib/code.py"),
+        ("pip install .", {}, "pkg/code.py"),
+        ("cp -r data/base /opt/base", {}, "data/base/x"),
+        ("tox --notest", {}, "tox.ini"),
+    ],
+)
+def test_what_a_command_of_the_settings_names_counts(command: str, files: dict[str, str], path: str) -> None:
+    keys = [recipe({**files, path: text}, setup=(command,)).key for text in ("1", "2")]
+    assert keys[0] != keys[1]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "path", "contents"),
+    [
+        ("pyproject.toml", BUILD + 'readme = "README.md"\n', "README.md", ("1", "2")),
+        ("pyproject.toml", BUILD + 'readme = {file = "README.md"}\n', "README.md", ("1", "2")),
+        (
+            "pyproject.toml",
+            BUILD + DYNAMIC + 'version = {attr = "pkg.VERSION"}\n',
+            "src/pkg/__init__.py",
+            VERSIONS,
+        ),
+        (
+            "pyproject.toml",
+            BUILD + '[tool.hatch.version]\npath = "v.py"\n',
+            "v.py",
+            VERSIONS,
+        ),
+        ("setup.py", "import pkg_tools\n", "pkg/code.py", ("1", "2")),
+        ("requirements.txt", "-e ./lib\n", "lib/code.py", ("1", "2")),
+    ],
+)
+def test_what_provably_leads_to_the_same_installation_sets_nothing_up_again(
+    file: str, text: str, path: str, contents: tuple[str, str]
+) -> None:
+    assert recipe({file: text, path: contents[0]}).key == recipe({file: text, path: contents[1]}).key
+
+
+@pytest.mark.parametrize("how", ['[tool.hatch.version]\npath = "p.py"', DYNAMIC + 'version = {attr = "p.__version__"}'])
+def test_a_version_that_is_read_from_the_code_counts(how: str) -> None:
+    contents = ("__version__ = '1'", "__version__ = '2'", "__version__ = compute()")
+    assert len({recipe({"pyproject.toml": f"{BUILD}{how}\n", "p.py": text}).key for text in contents}) == 3
+
+
 def test_settings_of_linters_and_of_watchtest_set_nothing_up_again() -> None:
     first = recipe({"pyproject.toml": PROJECT})
     more = "# a comment\n[tool.ruff]\nline-length = 3\n[tool.watchtest.box]\nmemory = '1g'\n[tool.pytest.ini_options]"

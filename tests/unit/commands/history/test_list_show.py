@@ -11,8 +11,22 @@ from pathlib import Path
 import pytest
 
 from watchtest.commands import add_module
-from watchtest.core.model import All, Failure, Lane, Location, Outcome, Result, Run, RunState, Snapshot, Trigger
+from watchtest.core.model import (
+    All,
+    Failure,
+    Lane,
+    Location,
+    Outcome,
+    Provisional,
+    ProvisionalCode,
+    Result,
+    Run,
+    RunState,
+    Snapshot,
+    Trigger,
+)
 from watchtest.errors import UsageError, WatchtestError
+from watchtest.history.queries.run_queries import full_verdict
 from watchtest.history.store.database_file import history_path
 from watchtest.history.store.store import Store
 
@@ -88,6 +102,23 @@ def test_show_without_a_history_says_how_to_begin_one(ask: Ask) -> None:
     with pytest.raises(UsageError, match="no runs yet") as caught:
         ask("show")
     assert "watchtest watch" in caught.value.hint
+
+
+def test_a_provisional_verdict_is_marked_and_is_none_for_the_gate(ask: Ask, tmp_path: Path, workspace: Path) -> None:
+    by_hand = Provisional(ProvisionalCode.BY_HAND, "changed by hand: pip install x")
+    with Store(history_path(tmp_path / "state", workspace)) as store:
+        for number, provisional in ((1, None), (2, by_hand)):
+            run = Run(f"s.{number}", Lane.SAVE, Trigger.SAVE, All("all tests"))
+            store.begin(run, 1_700_000_000.0 + number, str(workspace))
+            store.start(run, 1_700_000_000.1 + number)
+            store.set_snapshot(run.id, Snapshot("cafe", {}), "python:3.11")
+            store.end(run.id, RunState.PASSED, "", 1_700_000_000.2 + number, "", provisional)
+        known = store.query(lambda connection: full_verdict(connection, "cafe", "python:3.11"))
+    assert known is not None
+    assert known.id == "s.1"
+    assert "passed (provisional: by hand)" in ask("list")
+    assert "passed (provisional: changed by hand: pip install x)" in ask("show", "s.2")
+    assert json.loads(ask("show", "s.2", "--json"))["provisional"]["code"] == "by_hand"
 
 
 @pytest.mark.usefixtures("filled")

@@ -14,6 +14,8 @@ from watchtest import cli
 from watchtest.core.events import (
     BoxLost,
     CancelRequested,
+    EnvironmentBuilt,
+    EnvironmentChecked,
     Halted,
     Judged,
     NoteAdded,
@@ -98,6 +100,8 @@ def test_every_kind_of_line_that_the_schema_knows_is_told_and_holds_to_it() -> N
     story.on(TimerFired(Lane.SAVE, story.now + 60))
     story.sync("t2").end("t2", [passed(A)])
     story.on(ServicesChanged(Lane.SAVE, story.now, (ServiceInfo("kv", "backoff", story.now, 1, "exit code 1"),)))
+    story.on(EnvironmentChecked(Lane.SAVE, story.now, "one"))
+    story.on(EnvironmentBuilt(Lane.SAVE, story.now, "one", Problem("setup", "pip failed")))
     story.on(PauseRequested(Lane.SAVE, story.now)).on(ResumeRequested(Lane.SAVE, story.now))
     story.on(PolicyRequested(Lane.SAVE, story.now, Policy.FAILED)).on(PolicyRequested(Lane.SAVE, story.now, None))
     story.on(SourceBlocked(Lane.COMMIT, story.now, "a rebase is in progress")).on(

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.watcher_states import Story, failed, passed, snapshot, start
+from support.watcher_states import BY_HAND, OUTDATED, Story, failed, passed, snapshot, start
 
 from watchtest.core.events import CancelRequested, Halted, RunEnded, Unchanged
 from watchtest.core.model import Lane, Policy, StopReason, Verdict
@@ -52,6 +52,21 @@ def test_green_to_red_and_back_are_told_once_each() -> None:
         Story().run("t1", passed(A)).run("t2", failed(A)).run("t3", failed(A)).run("t4", passed(A)).run("t5", passed(A))
     )
     assert titles(story) == ["✘ shop: 1 test failed", "✔ shop: green again"]
+
+
+def test_green_with_outdated_dependencies_is_told_when_it_is_final() -> None:
+    story = Story().run("t1", failed(A)).run("t2", passed(A), provisional=OUTDATED)
+    assert titles(story) == ["✘ shop: 1 test failed"]
+    assert titles(story.run("t2", passed(A)))[1:] == ["✔ shop: green again"]
+
+
+def test_red_with_outdated_dependencies_is_told_at_once() -> None:
+    assert titles(Story().run("t1", failed(A), provisional=OUTDATED)) == ["✘ shop: 1 test failed"]
+
+
+def test_green_in_a_box_that_was_changed_by_hand_is_told_as_what_it_is() -> None:
+    story = Story().run("t1", failed(A)).run("t2", passed(A), provisional=BY_HAND)
+    assert titles(story)[1:] == ["≈ shop: passed provisionally: changed by hand: pip install x"]
 
 
 def test_a_new_failure_while_red_is_told_by_its_name_alone() -> None:

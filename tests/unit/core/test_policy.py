@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchtest.core.file_order import UNKNOWN, file_order
 from watchtest.core.model import Failure, Outcome, Result
+from watchtest.core.policy import UNKNOWN, file_order
 
 
 def known(*results: tuple[str, float, bool]) -> dict[str, Result]:
