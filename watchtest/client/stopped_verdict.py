@@ -16,6 +16,7 @@ from watchtest.selection.map_keeper import map_file
 from watchtest.views.mood import Colour
 from watchtest.views.status.stop_record import LaneRecord, read_record, record_file, tree_digest
 from watchtest.wiring import build_git_tree, build_worktree, maps_folder
+from watchtest.workspace import manual_changes
 from watchtest.workspace.folder import FOLDER
 
 Document = dict[str, Any]
@@ -45,6 +46,8 @@ def _standing(project: Project, lane: Lane, document: Document, record: dict[Lan
         return {"colour": Colour.GREY, "doubt": NOT_OURS}
     known = record.get(lane)
     doubt = _changes(project, lane, known) or known.doubt if known is not None else ""
+    if not doubt and lane is Lane.SAVE and (by_hand := manual_changes.changes(project.workspace)):
+        doubt = f"the box was changed by hand since: {one_line(by_hand[-1])}"
     if verdict in ("failed", "error"):
         return {"colour": Colour.RED, "doubt": doubt or None}
     colour = Colour.GREY if doubt or known is None else COLOURS.get(str(verdict), Colour.GREY)
