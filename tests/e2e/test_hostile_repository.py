@@ -172,6 +172,7 @@ def test_no_command_starts_a_program_that_the_repository_names(victim: Project, 
 
 def test_a_test_with_an_endless_name_is_named(victim: Project) -> None:
     Repo(victim.root)
+    victim.environ["WATCHTEST_BOX_ENGINE"] = victim.kind
     victim.save("test_a.py", TEST + LONG_TEST)
     code, said = victim.once("--trigger", "save=all")
     assert code == 1
@@ -252,7 +253,7 @@ def pipes_in_our_folder(scene: Scene) -> None:
 
 
 def pipes_in_the_tree(scene: Scene) -> None:
-    for name in ("requirements.txt", "conftest.py", "Dockerfile", "setup.cfg", "tox.ini", ".gitignore", "pytest.ini"):
+    for name in ("requirements.txt", "conftest.py", "Dockerfile", "setup.cfg", "tox.ini", "pytest.ini"):
         os.mkfifo(scene.repo.root / name)
 
 
