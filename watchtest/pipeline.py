@@ -40,6 +40,16 @@ BY_HAND_SHOWN = 5
 QUERY_LIMIT_S = 60.0
 
 
+class Repository(Protocol):
+    """What the box gets of the git repository of a lane. Its methods block."""
+
+    def entries(self, snapshot: model.Snapshot) -> Mapping[str, model.Entry]:
+        """Return the entries to add to this snapshot."""
+
+    def read(self, path: str, expect: model.Entry) -> bytes:
+        """Return the content of exactly that entry. Raises SourceMoved if it has changed."""
+
+
 class SourceTree(Protocol):
     """The tree that a lane tests. Its methods block and are called from one thread at a time."""
 
@@ -62,6 +72,8 @@ class _SyncedBox:
     session: BoxSession
     info: model.BoxInfo
     snapshot: model.Snapshot
+    repository: Mapping[str, model.Entry]
+    """What the box has of the git repository, besides the snapshot."""
     generation: int
     recipe: Recipe
     links: Mapping[str, str]
@@ -97,6 +109,7 @@ class Pipeline:
     """Held while a clean environment is built. None: tests never run in an outdated box, but wait for a clean one."""
     lost_changes: Callable[[], tuple[str, ...]] = tuple
     """What the user had done in a box that is gone; asked when another was made."""
+    repository: Repository | None = None
     reported: set[str] = field(default_factory=set)
     """Excluded paths that were reported already."""
     services_at: dict[str, tuple[tuple[str, float], ...]] = field(default_factory=dict)
@@ -165,7 +178,7 @@ class Pipeline:
         if prepared.is_fresh:
             # Setup may have written into the tree, for example lock files or generated code.
             await synced.session.refresh()
-            generation, _ = await synced.session.sync(synced.snapshot, self.source.read)
+            generation = await self._sync(synced.session, synced.snapshot, synced.repository, is_fresh=True)
             synced = replace(synced, generation=generation, standing=Standing.CLEAN)
         around = ProcessEnvironment(self.environment.variables, self.environment.path_first)
         await self.services.ensure(synced.session, synced.snapshot, around, note, signal, is_forced=run.is_forced)
@@ -310,7 +323,7 @@ class Pipeline:
             self._report_lost_changes(info, listeners.warn)
         if signal.reason:
             return None
-        snapshot = await self._take_snapshot(session, paths)
+        snapshot, repository = await self._take_snapshot(session, paths)
         recipe, used = await self._recipe(snapshot), recipe
         standing = await self.environment.standing(session, recipe, is_new=info.is_new)
         if await self._must_renew(standing, recipe):
@@ -320,10 +333,33 @@ class Pipeline:
         if recipe.image != used.image and not self._may_run_outdated(standing):
             await self.box.disconnect()
             return None
-        self.check_shrinkage(session.path_count, len(snapshot.entries))
-        generation, _ = await session.sync(snapshot, self.source.read)
+        self.check_shrinkage(session.path_count, len(snapshot.entries) + len(repository))
+        generation = await self._sync(session, snapshot, repository)
         links = await self._link_targets(snapshot)
-        return _SyncedBox(session, info, snapshot, generation, recipe, links, standing)
+        return _SyncedBox(session, info, snapshot, repository, generation, recipe, links, standing)
+
+    async def _sync(
+        self,
+        session: BoxSession,
+        snapshot: model.Snapshot,
+        repository: Mapping[str, model.Entry],
+        *,
+        is_fresh: bool = False,
+    ) -> int:
+        """Bring the box to this snapshot and repository, and return the new generation.
+
+        `is_fresh`: setup has just run, and may have installed git.
+        """
+
+        def read(path: str, entry: model.Entry) -> bytes:
+            owner = self.repository if self.repository is not None and path in repository else self.source
+            return owner.read(path, entry)
+
+        tree = replace(snapshot, entries={**snapshot.entries, **repository}) if repository else snapshot
+        generation, delta = await session.sync(tree, read)
+        if repository and (is_fresh or not repository.keys().isdisjoint(delta.write)):
+            await self.environment.refresh_index(session)
+        return generation
 
     def _may_run_outdated(self, standing: Standing) -> bool:
         return standing is Standing.OUTDATED and self.build_lock is not None and not self.environment.is_changed_by_hand
@@ -391,7 +427,7 @@ class Pipeline:
             await box.renew(recipe, environment.key(recipe))  # a killed watcher may have left half a build
             session, info = await box.ensure(recipe, note)
             await session.refresh()
-            await session.sync(snapshot, self.source.read)
+            await self._sync(session, snapshot, await asyncio.to_thread(self._repository_entries, snapshot))
             standing = await environment.standing(session, recipe, is_new=info.is_new)
             if await environment.prepare(session, recipe, standing, note, signal) is None:
                 return False
@@ -423,15 +459,31 @@ class Pipeline:
             note(f"left out {len(fresh) - LEFT_OUT_LINES} more; `watchtest doctor` lists them")
         self.reported.update(excluded.path for excluded in fresh)
 
-    async def _take_snapshot(self, session: BoxSession, paths: frozenset[str]) -> model.Snapshot:
-        """Take a snapshot of the source, and refresh what is known about the tree in the box, at the same time."""
-        taking = self._snapshot(paths)
-        snapshot, refreshed = await asyncio.gather(taking, session.refresh(), return_exceptions=True)
-        for outcome in (snapshot, refreshed):
+    async def _take_snapshot(
+        self, session: BoxSession, paths: frozenset[str]
+    ) -> tuple[model.Snapshot, Mapping[str, model.Entry]]:
+        """Take a snapshot of the source and of its repository.
+
+        At the same time, refresh what is known about the tree in the box.
+        """
+
+        def take() -> tuple[model.Snapshot, Mapping[str, model.Entry]]:
+            snapshot = self.source.snapshot(paths)
+            return snapshot, self._repository_entries(snapshot)
+
+        async def take_alone() -> tuple[model.Snapshot, Mapping[str, model.Entry]]:
+            async with self.source_lock:
+                return await asyncio.to_thread(take)
+
+        taken, refreshed = await asyncio.gather(take_alone(), session.refresh(), return_exceptions=True)
+        for outcome in (taken, refreshed):
             if isinstance(outcome, BaseException):
                 raise outcome
-        assert isinstance(snapshot, model.Snapshot)
-        return snapshot
+        assert isinstance(taken, tuple)
+        return taken
+
+    def _repository_entries(self, snapshot: model.Snapshot) -> Mapping[str, model.Entry]:
+        return {} if self.repository is None else self.repository.entries(snapshot)
 
     async def _link_targets(self, snapshot: model.Snapshot) -> Mapping[str, str]:
         """Return the target of each symlink. Raises SourceMoved if one has changed since the snapshot."""

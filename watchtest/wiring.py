@@ -39,6 +39,7 @@ from watchtest.runners.detect import RunnerDetector
 from watchtest.runners.registry import RunnerDefaults
 from watchtest.runners.runner import RunnerSpec
 from watchtest.selection.selector import Pattern, Selector
+from watchtest.sources.box_repository import BoxRepository
 from watchtest.sources.git_tree import GitTree, TreeId
 from watchtest.sources.globs import specification
 from watchtest.sources.worktree import Worktree
@@ -206,6 +207,7 @@ def _recipe_input(project: Project, detector: RunnerDetector) -> RecipeInput:
         image=box.image,
         dockerfile=box.dockerfile,
         setup=box.setup,
+        has_repository=box.git,
     )
 
 
@@ -213,7 +215,8 @@ def settings_digest(project: Project) -> str:
     """Return a digest of the settings that affect verdicts, except the recipe of the box."""
     config = project.config
     box = (config.box.python, config.box.user, config.box.network)
-    parts = (*box, config.runner.args, config.runners, config.services)
+    repository = () if config.box.git else ("no git",)
+    parts = (*box, *repository, config.runner.args, config.runners, config.services)
     return hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
@@ -295,12 +298,19 @@ def build_pipeline(
         settings=settings_digest(project),
         build_lock=build_lock,
         lost_changes=(lambda: manual_changes.take_changes(project.workspace)) if lane is Lane.SAVE else tuple,
+        repository=_repository(project, lane),
         check_shrinkage=(
             partial(check_shrinkage, project.workspace, lane)
             if project.config.watch.shrink_guard
             else lambda in_box, in_source: None
         ),
     )
+
+
+def _repository(project: Project, lane: Lane) -> BoxRepository | None:
+    if not project.config.box.git:
+        return None
+    return BoxRepository(project.workspace, "head" if lane is Lane.COMMIT else "index", project.environ)
 
 
 def build_detector(project: Project, source: SourceTree) -> RunnerDetector:

@@ -82,6 +82,8 @@ def refusal(path: str) -> str:
     return ""
 
 
+INDEX = ".git/index"
+"""The one owned file that has another form here: git adds times and sizes of files, and caches, to what it got."""
 FILE, SYMLINK, FOLDER = "file", "symlink", "folder"
 TreeRow = List[Any]
 """[path, kind, mode, size, digest], as in the protocol; [path, null] for a missing path."""
@@ -98,12 +100,31 @@ def row_of(path: str, absolute: bytes, still_alive: Callable[[], None]) -> TreeR
             return [path, SYMLINK, 0o777, len(target), blob_id(target)]
         if stat.S_ISDIR(found.st_mode):
             return [path, FOLDER, 0o755, 0, ""]
+        if path == INDEX and stat.S_ISREG(found.st_mode):
+            with open(absolute, "rb") as stream:
+                content = plain_index(stream.read())
+            return [path, FILE, stat.S_IMODE(found.st_mode) & 0o777, len(content), blob_id(content)]
         if stat.S_ISREG(found.st_mode):
             digest = _file_id(absolute, found.st_size, still_alive)
             return [path, FILE, stat.S_IMODE(found.st_mode) & 0o777, found.st_size, digest]
     except OSError:
         pass  # missing, or made unreadable by a test: either way it is written again
     return [path, None]
+
+
+def plain_index(content: bytes) -> bytes:
+    """Return an index as it was sent here, without what git has learned since; anything else as it is."""
+    if content[:8] != b"DIRC\0\0\0\2":
+        return content
+    plain, at = [content[:12]], 12
+    for _ in range(int.from_bytes(content[8:12], "big")):
+        size = (content.find(b"\0", at + 62) - at) // 8 * 8 + 8
+        if not 64 <= size <= len(content) - at:
+            return content  # cut off
+        plain += [bytes(24), content[at + 24 : at + 28], bytes(12), content[at + 40 : at + size]]
+        at += size
+    joined = b"".join(plain)
+    return joined + hashlib.sha1(joined).digest()
 
 
 def signature_of(absolute: bytes) -> Tuple[int, int]:

@@ -196,6 +196,10 @@ class Environment:
             return True
         return (await self._job(session, f"test -x {shlex.quote(python)}")).exit_code == 0
 
+    async def refresh_index(self, session: BoxSession) -> None:
+        """Let git in the box note which files are unchanged: plumbing like `git diff-index` relies on it."""
+        await self._job(session, "command -v git >/dev/null && exec git update-index -q --refresh >/dev/null 2>&1")
+
     async def _set_up(self, session: BoxSession, recipe: Recipe, base: str, note: Note, stop: StopSignal) -> str | None:
         if base and session.saved_state.get("base", base) != base:
             note(f"the box's Python is now {base}: recreating its virtualenv")

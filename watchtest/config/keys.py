@@ -317,6 +317,7 @@ class BoxSettings(Section):
         "Ports of the box that can be reached from this machine only.",
         reach=HostReach("these ports of your machine lead into the box", more_than()),
     )
+    git: bool = key(True, "Give the box a small git repository made for it: version, tags, branch, status.")
     cache: bool = key(True, "Keep the downloads of pip, uv, npm, cargo and go for the next box.")
     memory: Size = key(
         "auto",

@@ -1,7 +1,8 @@
 """Runs git; the only module that does. Changes nothing in the user's repository.
 
 A watcher may look at a repository that it does not trust. So git is asked, never obeyed:
-- Only commands that print what is stored are used. They run no filter, textconv, merge driver or editor.
+- Only commands that print what is stored are used. They run no filter, textconv, merge driver or editor. The few that
+  write (`write-tree`, `fast-import`, `pack-objects`) do so in a repository of our own.
 - What such a command may start (hook, file system monitor, pager) is switched off on its command line.
 - No protocol is allowed, so that nothing is fetched: missing objects of a partial clone stay missing. Therefore no
   transport, ssh command, proxy, helper for credentials or upload-pack of the repository is started either.
@@ -34,8 +35,12 @@ QUESTIONS = frozenset(
         "cat-file",
         "check-ignore",
         "config",
+        "fast-import",
+        "for-each-ref",
         "ls-files",
         "ls-tree",
+        "pack-objects",
+        "rev-list",
         "rev-parse",
         "symbolic-ref",
         "write-tree",
@@ -220,11 +225,17 @@ class Git:
         reference = self.run("symbolic-ref", "-q", "HEAD", ok_codes=(0, 1, 128)).decode("utf-8", "replace").strip()
         return Head(self._resolve("HEAD") or None, reference.removeprefix(BRANCHES) or None)
 
+    def folders(self) -> tuple[Path, Path]:
+        """Return `directory` and `common`; git is asked only once."""
+        if not self._folders:
+            self._folders[:] = (self.directory(), self.common())
+        directory, common = self._folders
+        return directory, common
+
     def _head_from_files(self) -> Head | None:
         """Read HEAD without starting a process: this runs at every save. None if only git can tell."""
         try:
-            directory, common = self._folders or (self.directory(), self.common())
-            self._folders[:] = (directory, common)
+            directory, common = self.folders()
             head = os.fsdecode(read_file(f"{directory}/HEAD")).strip()
             if OBJECT_ID.fullmatch(head):
                 return Head(head, None)

@@ -6,7 +6,8 @@ import os
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,10 +43,25 @@ class ObjectStore:
     def __init__(self, in_folder: Git) -> None:
         self._git = in_folder
         self._folder = make_scratch_folder()
+        self._cleanup = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self.packs = self._folder / "objects" / "pack"
+        """The folder of the packs that were written through this store."""
         self._blobs: subprocess.Popen[bytes] | None = None
 
-    def run(self, *arguments: str, variables: Mapping[str, str] | None = None) -> bytes:
-        return self._git.run(*arguments, variables={**self._variables(), **(variables or {})})
+    def run(self, *arguments: str, stdin: bytes = b"") -> bytes:
+        return self._git.run(*arguments, stdin=stdin, variables=self._variables())
+
+    def import_commits(self, stream: bytes) -> dict[int, str]:
+        """Write what this input of `git fast-import` describes and return the id of each mark.
+
+        References of an earlier import are gone.
+        """
+        marks = self._folder / "marks"
+        shutil.rmtree(self._folder / "refs", ignore_errors=True)
+        (self._folder / "refs").mkdir(parents=True)
+        self.run("fast-import", "--quiet", f"--export-marks={marks}", stdin=stream)
+        rows = (line.split(" ") for line in marks.read_text("ascii").splitlines())
+        return {int(mark.removeprefix(":")): name for mark, name in rows}
 
     def write_tree(self, index: Path, prefix: str) -> str:
         """Return the tree of a folder in this index, as `git write-tree` does. Changes neither index nor repository."""
@@ -108,6 +124,7 @@ class ObjectStore:
             objects = os.fsencode(self._git.objects().absolute())
             (self._folder / "objects" / "info" / "alternates").write_bytes(objects + b"\n")
             version = f"[core]\nrepositoryformatversion = 1\nbare = false\n[extensions]\nobjectFormat = {form}\n"
+            version += "[fastimport]\nunpackLimit = 0\n"
             (self._folder / "config").write_text(version)
             (self._folder / "HEAD").write_text(f"ref: {BRANCHES}main\n")
         return {"GIT_DIR": str(self._folder), "GIT_INDEX_FILE": str(self._folder / "index")}
@@ -120,4 +137,4 @@ class ObjectStore:
 
     def close(self) -> None:
         self._end()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._cleanup()

@@ -23,7 +23,7 @@ def problems(workspace: Path, **given_inputs: Any) -> list[str]:
 
 BOX_KEYS = (
     "engine, image, dockerfile, workdir, user, python, setup, dependencies, setup_timeout_s, environment, "
-    "ca, network, sandbox, ports, cache, memory, cpus, pids, hardened"
+    "ca, network, sandbox, ports, git, cache, memory, cpus, pids, hardened"
 )
 SECTIONS = "triggers, watch, box, runner, selection, notify, history, api, runners, services"
 

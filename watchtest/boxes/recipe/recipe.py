@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from watchtest.boxes.protocols import BuiltImage, ContentReader, ImageSource, NamedImage, Recipe
+from watchtest.boxes.recipe import git_need
 from watchtest.boxes.recipe.dependency_files import setup_inputs, setup_key
 from watchtest.boxes.recipe.devcontainer import DockerBuild, devcontainers
 from watchtest.boxes.recipe.languages import Language, language_of
@@ -113,6 +114,8 @@ class RecipeInput:
     image: str = "auto"
     dockerfile: str = ""
     setup: tuple[str, ...] | str = "auto"
+    has_repository: bool = True
+    """Whether the box may get a git repository, for which git has to be installed."""
 
 
 def recipe_of(inputs: RecipeInput, snapshot: Snapshot, read: ContentReader) -> Recipe:
@@ -130,7 +133,7 @@ def recipe_of(inputs: RecipeInput, snapshot: Snapshot, read: ContentReader) -> R
         if image is None:
             image, because = detected_image(files, language, dependencies, inputs.host_python)
         if isinstance(commands, str):
-            commands = tuple(language.commands(files))
+            commands = (*(git_need.commands(files) if inputs.has_repository else ()), *language.commands(files))
             # pytest is the default runner, but a project without Python files has no use for it.
             has_python = language.NAME == python.NAME or any(path.endswith(".py") for path in snapshot.entries)
             needs_pytest = has_python and inputs.runs_pytest(snapshot)
