@@ -72,8 +72,6 @@ class _SyncedBox:
     session: BoxSession
     info: model.BoxInfo
     snapshot: model.Snapshot
-    repository: Mapping[str, model.Entry]
-    """What the box has of the git repository, besides the snapshot."""
     generation: int
     recipe: Recipe
     links: Mapping[str, str]
@@ -167,7 +165,7 @@ class Pipeline:
             return events.Halted(signal.reason or model.StopReason.CANCELLED)
         provisional = self._check_environment(synced, post)
         is_same_box = synced.info.id == start.knowledge.box and start.knowledge.provisional in (None, provisional)
-        is_judged = is_same_box and judged_tree is not None and synced.snapshot.entries == judged_tree.entries
+        is_judged = is_same_box and judged_tree is not None and _is_same(synced.snapshot, judged_tree)
         may_skip = is_judged and not run.is_forced
         if not may_skip:
             self._announce(run, synced, post, warn)
@@ -178,7 +176,7 @@ class Pipeline:
         if prepared.is_fresh:
             # Setup may have written into the tree, for example lock files or generated code.
             await synced.session.refresh()
-            generation = await self._sync(synced.session, synced.snapshot, synced.repository, is_fresh=True)
+            generation = await self._sync(synced.session, synced.snapshot, is_fresh=True)
             synced = replace(synced, generation=generation, standing=Standing.CLEAN)
         around = ProcessEnvironment(self.environment.variables, self.environment.path_first)
         await self.services.ensure(synced.session, synced.snapshot, around, note, signal, is_forced=run.is_forced)
@@ -323,7 +321,7 @@ class Pipeline:
             self._report_lost_changes(info, listeners.warn)
         if signal.reason:
             return None
-        snapshot, repository = await self._take_snapshot(session, paths)
+        snapshot = await self._take_snapshot(session, paths)
         recipe, used = await self._recipe(snapshot), recipe
         standing = await self.environment.standing(session, recipe, is_new=info.is_new)
         if await self._must_renew(standing, recipe):
@@ -333,23 +331,18 @@ class Pipeline:
         if recipe.image != used.image and not self._may_run_outdated(standing):
             await self.box.disconnect()
             return None
-        self.check_shrinkage(session.path_count, len(snapshot.entries) + len(repository))
-        generation = await self._sync(session, snapshot, repository)
+        self.check_shrinkage(session.path_count, len(snapshot.entries) + len(snapshot.repository))
+        generation = await self._sync(session, snapshot)
         links = await self._link_targets(snapshot)
-        return _SyncedBox(session, info, snapshot, repository, generation, recipe, links, standing)
+        return _SyncedBox(session, info, snapshot, generation, recipe, links, standing)
 
-    async def _sync(
-        self,
-        session: BoxSession,
-        snapshot: model.Snapshot,
-        repository: Mapping[str, model.Entry],
-        *,
-        is_fresh: bool = False,
-    ) -> int:
-        """Bring the box to this snapshot and repository, and return the new generation.
+    async def _sync(self, session: BoxSession, snapshot: model.Snapshot, *, is_fresh: bool = False) -> int:
+        """Bring the box to this snapshot and its repository, and return the new generation.
 
         `is_fresh`: setup has just run, and may have installed git.
         """
+
+        repository = snapshot.repository
 
         def read(path: str, entry: model.Entry) -> bytes:
             owner = self.repository if self.repository is not None and path in repository else self.source
@@ -427,7 +420,7 @@ class Pipeline:
             await box.renew(recipe, environment.key(recipe))  # a killed watcher may have left half a build
             session, info = await box.ensure(recipe, note)
             await session.refresh()
-            await self._sync(session, snapshot, await asyncio.to_thread(self._repository_entries, snapshot))
+            await self._sync(session, await asyncio.to_thread(self._with_repository, snapshot))
             standing = await environment.standing(session, recipe, is_new=info.is_new)
             if await environment.prepare(session, recipe, standing, note, signal) is None:
                 return False
@@ -459,31 +452,22 @@ class Pipeline:
             note(f"left out {len(fresh) - LEFT_OUT_LINES} more; `watchtest doctor` lists them")
         self.reported.update(excluded.path for excluded in fresh)
 
-    async def _take_snapshot(
-        self, session: BoxSession, paths: frozenset[str]
-    ) -> tuple[model.Snapshot, Mapping[str, model.Entry]]:
-        """Take a snapshot of the source and of its repository.
+    async def _take_snapshot(self, session: BoxSession, paths: frozenset[str]) -> model.Snapshot:
+        """Take a snapshot of the source and its repository, and refresh what is known about the tree in the box."""
 
-        At the same time, refresh what is known about the tree in the box.
-        """
-
-        def take() -> tuple[model.Snapshot, Mapping[str, model.Entry]]:
-            snapshot = self.source.snapshot(paths)
-            return snapshot, self._repository_entries(snapshot)
-
-        async def take_alone() -> tuple[model.Snapshot, Mapping[str, model.Entry]]:
+        async def take() -> model.Snapshot:
             async with self.source_lock:
-                return await asyncio.to_thread(take)
+                return await asyncio.to_thread(lambda: self._with_repository(self.source.snapshot(paths)))
 
-        taken, refreshed = await asyncio.gather(take_alone(), session.refresh(), return_exceptions=True)
-        for outcome in (taken, refreshed):
+        snapshot, refreshed = await asyncio.gather(take(), session.refresh(), return_exceptions=True)
+        for outcome in (snapshot, refreshed):
             if isinstance(outcome, BaseException):
                 raise outcome
-        assert isinstance(taken, tuple)
-        return taken
+        assert isinstance(snapshot, model.Snapshot)
+        return snapshot
 
-    def _repository_entries(self, snapshot: model.Snapshot) -> Mapping[str, model.Entry]:
-        return {} if self.repository is None else self.repository.entries(snapshot)
+    def _with_repository(self, snapshot: model.Snapshot) -> model.Snapshot:
+        return snapshot if self.repository is None else replace(snapshot, repository=self.repository.entries(snapshot))
 
     async def _link_targets(self, snapshot: model.Snapshot) -> Mapping[str, str]:
         """Return the target of each symlink. Raises SourceMoved if one has changed since the snapshot."""
@@ -505,6 +489,10 @@ class Pipeline:
     async def _snapshot(self, paths: frozenset[str]) -> model.Snapshot:
         async with self.source_lock:
             return await asyncio.to_thread(self.source.snapshot, paths)
+
+
+def _is_same(one: model.Snapshot, other: model.Snapshot) -> bool:
+    return one.entries == other.entries and one.repository == other.repository
 
 
 def _changed(start: events.StartRun, snapshot: model.Snapshot) -> frozenset[str]:

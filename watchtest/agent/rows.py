@@ -19,6 +19,8 @@ from .running_test import RunningTest
 
 SCOPE_SETS = ("files", "folders", "probes", "imports", "missing", "uses", "opaque")
 """The fields of a ScopeRow that are sets of words."""
+REPOSITORY = ".git"
+"""Stands, among the files that were read, for the commits and tags that git knows."""
 IDS_PER_ROW = 500
 BUFFER_LIMIT = 32 * 1024
 KEY_SIZE, SIGNATURE_SIZE = 16, 16

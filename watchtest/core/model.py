@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Literal
 
 EngineName = Literal["auto", "docker", "podman", "local"]
@@ -84,6 +85,8 @@ class Snapshot:
     head: str | None = None
     branch: str | None = None
     dirty: bool | None = None
+    repository: Mapping[str, Entry] = field(default_factory=lambda: MappingProxyType({}))
+    """What the box gets of the git repository, besides the entries."""
 
 
 @dataclass(frozen=True, slots=True)

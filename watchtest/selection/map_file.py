@@ -44,8 +44,8 @@ def save(file: Path, kept: SavedMap) -> None:
         "environment": kept.environment,
         "box": kept.box,
         "base": {"id": kept.base.id, "head": kept.base.head, "branch": kept.base.branch, "dirty": kept.base.dirty},
-        "entries": {path: [entry.kind.value, entry.mode, entry.size, entry.digest]
-                    for path, entry in kept.base.entries.items()},
+        "entries": _entry_rows(kept.base.entries),
+        "repository": _entry_rows(kept.base.repository),
         "results": {test: [result.outcome.value, result.duration_s] for test, result in kept.results.items()},
         "things": test_map.things,
         "tests": {test: [test_map.numbers_of(test), test_map.is_opaque(test)] for test in test_map.tests},
@@ -73,10 +73,7 @@ def load(file: Path) -> SavedMap | None:
 
 def _kept(document: Mapping[str, Any]) -> SavedMap:
     base = document["base"]
-    entries = {
-        path: Entry(EntryKind(kind), mode, size, digest)
-        for path, (kind, mode, size, digest) in document["entries"].items()
-    }
+    entries, repository = _entries(document["entries"]), _entries(document.get("repository", {}))
     things = [(kind, tuple(thing) if kind == "units" else thing) for kind, thing in document["things"]]
     test_map = TestMap()
     test_map.learn(
@@ -91,13 +88,21 @@ def _kept(document: Mapping[str, Any]) -> SavedMap:
     return SavedMap(
         environment=document["environment"],
         box=document["box"],
-        base=Snapshot(base["id"], entries, (), base["head"], base["branch"], base["dirty"]),
+        base=Snapshot(base["id"], entries, (), base["head"], base["branch"], base["dirty"], repository),
         results={
             test: Result(test, Outcome(outcome), seconds) for test, (outcome, seconds) in document["results"].items()
         },
         test_map=test_map,
         fingerprints={digest: _fingerprint(row) for digest, row in document["prints"].items()},
     )
+
+
+def _entry_rows(entries: Mapping[str, Entry]) -> dict[str, list[Any]]:
+    return {path: [entry.kind.value, entry.mode, entry.size, entry.digest] for path, entry in entries.items()}
+
+
+def _entries(rows: Mapping[str, list[Any]]) -> dict[str, Entry]:
+    return {path: Entry(EntryKind(kind), mode, size, digest) for path, (kind, mode, size, digest) in rows.items()}
 
 
 def _touched(numbers: list[int], is_opaque: bool, things: list[tuple[str, Any]]) -> Dependencies:

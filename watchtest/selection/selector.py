@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from watchtest.agent.rows import REPOSITORY
 from watchtest.core import impact_rules
 from watchtest.core.model import All, Entry, EntryKind, Only, Result, Selection, Snapshot, difference
 from watchtest.core.recorded import SESSION, ChangedPath, FileFingerprint
@@ -255,6 +256,9 @@ class Selector:
     def _selected(self, inputs: SelectionInput, known: Snapshot, changed: list[str]) -> Selection:
         self._links = inputs.links
         changes = [self._change(path, known.entries, inputs.snapshot.entries) for path in changed]
+        in_git = _changes_in_git(known.repository, inputs.snapshot.repository)
+        changes += [self._change(path, known.repository, inputs.snapshot.repository) for path in in_git]
+        changed = [*changed, *in_git]
         linked = self._changes_behind_links(known.entries, inputs.snapshot.entries, changes)
         context, empty = self._impact_context(known, changes, linked)
         look = impact_rules.find_impacts_by_file if self.mode == "conservative" else impact_rules.find_impacts
@@ -408,6 +412,13 @@ class Selector:
 
 def is_python(path: str, entry: Entry) -> bool:
     return path.endswith(".py") and entry.kind is EntryKind.FILE
+
+
+def _changes_in_git(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> list[str]:
+    """Return what git says otherwise than before; REPOSITORY stands for its commits and tags."""
+    paths = sorted(path for path in difference(before, after).paths if not path.startswith(f"{REPOSITORY}/objects/"))
+    has_moved = any(path != f"{REPOSITORY}/index" for path in paths)
+    return [*([REPOSITORY] if has_moved else []), *paths]
 
 
 def _has_no_fingerprint(path: str, snapshot: Snapshot, fingerprints: Mapping[str, FileFingerprint]) -> bool:

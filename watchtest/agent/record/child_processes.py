@@ -15,7 +15,7 @@ from os import PathLike, fsdecode, fstat, pread, write
 from os.path import basename
 from typing import Any, Callable, List, Optional, Set, Tuple
 
-from ..rows import SCOPE_SETS
+from ..rows import REPOSITORY, SCOPE_SETS
 from .opened_files import moved_out_of_reach
 from .scopes import CODE, Scopes
 
@@ -34,9 +34,11 @@ ENCODE, DECODE = json.JSONEncoder().encode, json.JSONDecoder().decode
 
 
 def note_program(scopes: Scopes, event: str, arguments: Tuple[Any, ...]) -> None:
-    """Note a program that is started, unless it is harmless."""
+    """Note a program that is started, unless it is harmless. git reads at least the commits and tags."""
     program = arguments[0]
     if basename(str(program)) in HARMLESS_PROGRAMS and not scopes.top.is_test:
+        if basename(str(program)) == "git" and "version" not in str(arguments[1:2]):
+            scopes.touch("files", REPOSITORY)
         return
     name = fsdecode(program) if isinstance(program, (str, bytes, PathLike)) else event
     scopes.touch("opaque", "starts " + name[:200])
