@@ -71,7 +71,7 @@ def test_a_test_that_fails_before_any_of_its_code_runs_is_shown_where_it_begins(
         row["failure"] for row in seen.rows if row.get("test") == "test_lacking.py::test_lacks" and "failure" in row
     ]
     assert (failure["file"], failure["line"]) == ("test_lacking.py", 3)
-    assert "fixture 'no_such_fixture' not found" in failure["text"]
+    assert failure["message"] == "fixture 'no_such_fixture' not found"
 
 
 IGNORED = {

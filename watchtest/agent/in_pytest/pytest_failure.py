@@ -41,7 +41,7 @@ class PytestFailures:
         crash = getattr(report.longrepr, "reprcrash", None)
         text = cut(report.longreprtext, TEXT_LIMIT)
         message = getattr(report, "watchtest_message", None) or (
-            crash.message if crash is not None else _last_line(text)
+            crash.message if crash is not None else _marked_line(text)
         )
         noted: FailureRow = getattr(report, "watchtest_location", None) or self._locate_by_text(report, nodeid)
         failure = noted.copy()
@@ -79,9 +79,11 @@ def _sections(sections: List[Tuple[str, str]]) -> Iterator[str]:
         yield cut(content, OUTPUT_LIMIT // len(sections))
 
 
-def _last_line(text: str) -> str:
+def _marked_line(text: str) -> str:
+    """Return the first line that pytest marks as the error, as for a missing fixture, or else the last line."""
     lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
+    marked = [line[1:].strip() for line in lines if line.startswith("E   ")]
+    return (marked or lines[-1:] or [""])[0]
 
 
 def _kind_of(message: str) -> str:
