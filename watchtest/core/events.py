@@ -222,6 +222,8 @@ class Halted:
     """The run was stopped before it could be judged; its changes become pending again."""
 
     stop: model.StopReason
+    because: str = ""
+    """Why the run stopped itself; empty if it was told to stop."""
 
 
 @dataclass(frozen=True, slots=True)

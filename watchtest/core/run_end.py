@@ -39,13 +39,13 @@ def end_run(lane: state.LaneState, event: events.RunEnded, retry_limit: int) -> 
             # What an unfinished run saw was about other code.
             idle = replace(lane, activity=state.Idle(), unjudged_results={})
             return _rest(idle, working, ending.snapshot, event.at)
-        case events.Halted(stop=stop):
+        case events.Halted(stop=stop, because=because):
             successor = ""
             if stop is StopReason.SUPERSEDED and _is_requested(working):
                 why = f"run {working.run.id} was superseded"
                 given_back, successor = requeue(given_back, working.run, event.at, why)
             continues = stop is StopReason.SUPERSEDED or bool(lane.queue) or bool(lane.pending)
-            reason = working.stop.because if working.stop else ""
+            reason = working.stop.because if working.stop else because
             filed = _file(given_back, _finished(working, RunState(stop.value), reason, event.at, successor))
             return replace(filed, activity=state.Idle(is_held=not continues)), ()
         case events.ToolFailure():

@@ -700,6 +700,13 @@ def test_why_a_run_was_superseded_is_kept() -> None:
     assert watch.lane.runs.last.reason == "b, c, code.py and 2 more changed"
 
 
+def test_a_run_that_supersedes_itself_gives_the_reason_and_is_followed_at_once() -> None:
+    watch = executing(OnChange.SMART)
+    assert started(watch.end(Halted(StopReason.SUPERSEDED, "tests lack what the project names"))) is not None
+    assert watch.lane.runs.last is not None
+    assert watch.lane.runs.last.reason == "tests lack what the project names"
+
+
 def test_a_cancel_outranks_a_change() -> None:
     watch = executing(OnChange.RESTART)
     watch.happen(CancelRequested(SAVE, 2.0))
