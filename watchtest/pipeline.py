@@ -15,7 +15,7 @@ from watchtest.boxes.blocking_calls import in_daemon_thread
 from watchtest.boxes.box import Box
 from watchtest.boxes.environment import Environment, Standing
 from watchtest.boxes.protocols import BoxSession, Note, Recipe, StopSignal
-from watchtest.boxes.recipe.recipe import RecipeInput, recipe_of
+from watchtest.boxes.recipe.recipe_maker import RecipeMaker
 from watchtest.boxes.services import ProcessEnvironment, Services
 from watchtest.core import events, model
 from watchtest.core.background_audit import green_in_company, missed_by_selection
@@ -25,6 +25,7 @@ from watchtest.errors import (
     BoxDamaged,
     BoxError,
     EngineError,
+    ImageError,
     RunOverdue,
     SourceMoved,
     WatchtestError,
@@ -97,7 +98,7 @@ class Pipeline:
     box: Box
     environment: Environment
     services: Services
-    recipe_input: RecipeInput
+    recipes: RecipeMaker
     executor: TestExecutor
     settings: str
     """A digest of the settings that affect verdicts."""
@@ -108,6 +109,8 @@ class Pipeline:
     lost_changes: Callable[[], tuple[str, ...]] = tuple
     """What the user had done in a box that is gone; asked when another was made."""
     repository: Repository | None = None
+    lacking: set[str] = field(default_factory=set)
+    """Ids of boxes that lack what the next setup installs: another run in them would prove nothing."""
     reported: set[str] = field(default_factory=set)
     """Excluded paths that were reported already."""
     services_at: dict[str, tuple[tuple[str, float], ...]] = field(default_factory=dict)
@@ -201,7 +204,7 @@ class Pipeline:
             condemn=self.box.condemn,
         )
         provisional = self.environment.provisional(synced.standing)
-        ending = await self._run_tests(context, synced.info.id)
+        ending = await self._run_tests(context, synced)
         if isinstance(ending, events.Judged):
             # The user may have changed the box during the run, or may have kept what was changed before it.
             return replace(ending, provisional=provisional or self.environment.provisional(synced.standing))
@@ -214,9 +217,9 @@ class Pipeline:
         post(events.EnvironmentChecked(self.lane, time.time(), wanted))
         return self.environment.provisional(synced.standing)
 
-    async def _run_tests(self, context: RunContext, box: str) -> events.Ending:
+    async def _run_tests(self, context: RunContext, synced: _SyncedBox) -> events.Ending:
         """Select the tests, execute them in the prepared box, and check earlier selections if this is an audit."""
-        context = await self._narrowed(context)
+        context, box = await self._narrowed(context), synced.info.id
         if context.signal.reason:
             return events.Halted(context.signal.reason)
         match context.run.selection:
@@ -227,6 +230,8 @@ class Pipeline:
                 return events.Judged(context.snapshot, nothing, box)
             case _:
                 execution = await self.executor.execute(context)
+                if await self._add_missing(context, execution, synced):
+                    return events.Halted(model.StopReason.SUPERSEDED, "tests lack what the project names")
         if execution.stopped in (model.StopReason.CANCELLED, model.StopReason.KILLED):
             return events.Halted(context.signal.reason or execution.stopped)
         if context.run.is_audit:
@@ -234,6 +239,23 @@ class Pipeline:
         if execution.has_lost_box:
             await self.box.kill(execution.reason)
         return events.Judged(context.snapshot, execution, box)
+
+    async def _add_missing(self, context: RunContext, execution: model.Execution, synced: _SyncedBox) -> bool:
+        """Let the next setup install what the tests lacked and the project names. Return whether there is such."""
+        is_conclusive = execution.stopped is None and not execution.has_lost_box and not context.signal.reason
+        # In an outdated box, what the files name may be missing just because setup has not installed it yet.
+        if not is_conclusive or context.run.is_audit or synced.standing is Standing.OUTDATED:
+            return False
+        missing = await asyncio.to_thread(self.recipes.missing, execution, context.snapshot, self.source.read)
+        for line in missing.reports:
+            context.note(line)
+        for name, because in missing.installable:
+            context.note(f"installing {name} and running the tests again: {because}")
+        if not missing.installable:
+            return False
+        self.recipes.added.add(name for name, _ in missing.installable)
+        self.lacking.add(synced.info.id)
+        return True
 
     def _audit(self, start: events.StartRun, execution: model.Execution, note: Note) -> None:
         """Report what an audit found out about earlier selections."""
@@ -315,7 +337,8 @@ class Pipeline:
         if recipe is None:
             # The recipe of the box is part of the source.
             recipe = await self._recipe(await self._snapshot(paths))
-        session, info = await self.box.ensure(recipe, listeners.note)
+        session, info = await self._open_box(recipe, paths, listeners.note)
+        recipe = self.box.recipe or recipe
         listeners.seen(info)
         if is_opening:
             self._report_lost_changes(info, listeners.warn)
@@ -324,6 +347,9 @@ class Pipeline:
         snapshot = await self._take_snapshot(session, paths)
         recipe, used = await self._recipe(snapshot), recipe
         standing = await self.environment.standing(session, recipe, is_new=info.is_new)
+        if info.id in self.lacking and standing is Standing.OUTDATED:
+            self.lacking.discard(info.id)
+            standing = Standing.BROKEN
         if await self._must_renew(standing, recipe):
             listeners.note("the dependencies have changed: the box starts from a clean environment")
             await self.box.renew(recipe, self.environment.key(recipe))
@@ -435,8 +461,23 @@ class Pipeline:
                 log.warning("the box of a build could not be removed: %s", error)
             await box.close()
 
+    async def _open_box(self, recipe: Recipe, paths: frozenset[str], note: Note) -> tuple[BoxSession, model.BoxInfo]:
+        """Open the box; if its image cannot be pulled, with the next image that the project allows."""
+        preferred_failed: ImageError | None = None
+        while True:
+            try:
+                return await self.box.ensure(recipe, note)
+            except ImageError as error:
+                preferred_failed = preferred_failed or error
+                snapshot = await self._snapshot(paths)
+                other = await asyncio.to_thread(self.recipes.next_recipe, recipe, snapshot, self.source.read)
+                if other is None:
+                    raise preferred_failed from None
+                note(f"{error.message}: trying another version that the project allows")
+                recipe = other
+
     async def _recipe(self, snapshot: model.Snapshot) -> Recipe:
-        return await asyncio.to_thread(recipe_of, self.recipe_input, snapshot, self.source.read)
+        return await asyncio.to_thread(self.recipes.recipe, snapshot, self.source.read)
 
     def _report_lost_changes(self, info: model.BoxInfo, note: Note) -> None:
         lost = self.lost_changes() if info.is_new else ()

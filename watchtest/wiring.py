@@ -25,7 +25,8 @@ from watchtest.boxes.docker.images import ImageOwner
 from watchtest.boxes.environment import Environment
 from watchtest.boxes.local.local_provider import LocalProvider, LocalSpec, sandbox_lack
 from watchtest.boxes.protocols import BoxProvider, JobLimits, Recipe
-from watchtest.boxes.recipe.recipe import RecipeInput, recipe_of
+from watchtest.boxes.recipe.recipe_input import RecipeInput
+from watchtest.boxes.recipe.recipe_maker import RecipeMaker
 from watchtest.boxes.service_restart import ReadyCheck, ServiceDefinition
 from watchtest.boxes.services import Services
 from watchtest.config import Config, Project, ReadySettings, ServiceSettings
@@ -44,6 +45,7 @@ from watchtest.sources.git_tree import GitTree, TreeId
 from watchtest.sources.globs import specification
 from watchtest.sources.worktree import Worktree
 from watchtest.workspace import manual_changes
+from watchtest.workspace.added_dependencies import AddedDependencies
 from watchtest.workspace.consent import Boxes, ConsentFile, HostRequest, require_consent
 from watchtest.workspace.folder import FOLDER, OwnFolder
 from watchtest.workspace.machine import machine_id, workspace_digest
@@ -193,9 +195,21 @@ def local_provider(project: Project, owner: str) -> LocalProvider:
     return LocalProvider(spec, project.environ)
 
 
-def project_recipe(project: Project, source: SourceTree, snapshot: Snapshot) -> Recipe:
-    """Return the recipe of a box for this snapshot of the source."""
-    return recipe_of(_recipe_input(project, build_detector(project, source)), snapshot, source.read)
+def project_recipe(
+    project: Project, source: SourceTree, snapshot: Snapshot, provider: BoxProvider | None = None
+) -> Recipe:
+    """Return the recipe of a box for this snapshot of the source; without a provider, all images count as missing."""
+    return _recipe_maker(project, build_detector(project, source), provider).recipe(snapshot, source.read)
+
+
+def _recipe_maker(project: Project, detector: RunnerDetector, provider: BoxProvider | None) -> RecipeMaker:
+    settings = _recipe_input(project, detector)
+    return RecipeMaker(settings, added_dependencies(project), provider.local_images if provider else frozenset)
+
+
+def added_dependencies(project: Project) -> AddedDependencies:
+    """Return what tests of this workspace turned out to need."""
+    return AddedDependencies(project.dirs.state / "added-dependencies" / f"{workspace_key(project.workspace)}.json")
 
 
 def _recipe_input(project: Project, detector: RunnerDetector) -> RecipeInput:
@@ -293,7 +307,7 @@ def build_pipeline(
         box=Box(provider),
         environment=environment,
         services=build_services(project, provider),
-        recipe_input=_recipe_input(project, detector),
+        recipes=_recipe_maker(project, detector, provider),
         executor=build_executor(project, provider, environment, detector, build_selector(project, is_selecting)),
         settings=settings_digest(project),
         build_lock=build_lock,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from engine.images import PYTHON_313
+from support.wheels import write_wheel
 
 from watchtest.boxes.inventory import remove_boxes
 
@@ -73,19 +73,6 @@ def test_the_project_and_what_it_needs_are_there():
     assert (PRICE, OPEN) == (3, True)
 """,
 }
-
-
-def write_wheel(folder: Path) -> None:
-    """Write a package that needs no index: not every index that serves pip also serves poetry."""
-    facts = {
-        "METADATA": "Metadata-Version: 2.1\nName: till\nVersion: 1\n",
-        "WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        "RECORD": "till.py,,\ntill-1.dist-info/METADATA,,\ntill-1.dist-info/WHEEL,,\ntill-1.dist-info/RECORD,,\n",
-    }
-    with zipfile.ZipFile(folder / "till-1-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("till.py", "OPEN = True\n")
-        for name, text in facts.items():
-            wheel.writestr(f"till-1.dist-info/{name}", text)
 
 
 @pytest.fixture

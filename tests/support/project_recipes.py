@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 
 from watchtest.boxes.protocols import Recipe
-from watchtest.boxes.recipe.recipe import RecipeInput, recipe_of
+from watchtest.boxes.recipe.project_files import ProjectFiles
+from watchtest.boxes.recipe.recipe import recipe_of
+from watchtest.boxes.recipe.recipe_input import RecipeInput
 from watchtest.config.keys import DEPENDENCIES
 from watchtest.core.model import Entry, EntryKind, Snapshot
 from watchtest.runners.detect import detect
@@ -18,6 +20,10 @@ def snapshot_of(files: dict[str, str]) -> Snapshot:
     return Snapshot("t", {path: Entry(EntryKind.FILE, 0o644, len(text), digests[path]) for path, text in files.items()})
 
 
+def project_files(files: dict[str, str]) -> ProjectFiles:
+    return ProjectFiles(snapshot_of(files), lambda path, _entry: files[path].encode())
+
+
 def recipe(
     files: dict[str, str],
     *,
@@ -25,9 +31,13 @@ def recipe(
     dockerfile: str = "",
     setup: str | tuple[str, ...] = "auto",
     dependencies: tuple[str, ...] = DEPENDENCIES,
+    local_images: frozenset[str] = frozenset(),
+    unavailable_images: frozenset[str] = frozenset(),
+    additions: tuple[str, ...] = (),
 ) -> Recipe:
     def runs_pytest(_snapshot: Snapshot) -> bool:
         return any(spec.kind == "pytest" for spec in detect(files, lambda path: files[path].encode()))
 
-    inputs = RecipeInput(HOST, dependencies, runs_pytest, image, dockerfile, setup)
+    circumstances = (local_images, unavailable_images, additions)
+    inputs = RecipeInput(HOST, dependencies, runs_pytest, image, dockerfile, setup, *circumstances)
     return recipe_of(inputs, snapshot_of(files), lambda path, _entry: files[path].encode())

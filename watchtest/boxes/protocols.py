@@ -6,7 +6,7 @@ A `BoxProvider` creates boxes, a `BoxSession` works with an open one, and a `Job
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Protocol
@@ -88,6 +88,26 @@ ImageSource = NamedImage | BuiltImage
 
 
 @dataclass(frozen=True, slots=True)
+class SetupChoice:
+    """Something that could be part of the setup, whether it is, and the reason."""
+
+    what: str
+    is_chosen: bool
+    because: str
+
+
+def choice_lines(choices: Iterable[SetupChoice]) -> list[str]:
+    """Describe choices for the user, one line per reason: first what was chosen, then what was left out."""
+    by_reason: dict[tuple[bool, str], list[str]] = {}
+    for choice in sorted(choices, key=lambda choice: not choice.is_chosen):
+        by_reason.setdefault((choice.is_chosen, choice.because), []).append(choice.what)
+    return [
+        f"{'' if is_chosen else 'left out: '}{', '.join(what)} ({because})"
+        for (is_chosen, because), what in by_reason.items()
+    ]
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """How to make a box for this project: an image, and the shell commands that prepare it for tests."""
 
@@ -99,6 +119,10 @@ class Recipe:
     """Install pytest if the commands did not."""
     key: str
     """Changes when the commands must run again: because they or a dependency file changed."""
+    toolchain: str = ""
+    """The language whose official image this is; it has the tools of no other, except Python."""
+    choices: tuple[SetupChoice, ...] = field(default=(), compare=False)
+    """What was chosen for the setup and what was left out, for the user."""
 
 
 # -- providers -------------------------------------------------------------------------------------
@@ -169,6 +193,9 @@ class BoxProvider(Protocol):
 
     def open(self, agent: bytes, recipe: Recipe, note: Note) -> OpenBox | OpenShellBox:
         """Create, adopt, start or recreate the box. If it has Python, start an agent in it from this zip."""
+
+    def local_images(self) -> frozenset[str]:
+        """Return the names of the images from which a box can be made without a download."""
 
     def image_name(self, recipe: Recipe) -> str:
         """Return the name of the image behind the box; verdicts are stored under it."""

@@ -111,7 +111,9 @@ def _git() -> Finding:
 
 
 def _workspace(project: Project) -> list[Finding]:
-    from watchtest.wiring import build_detector, build_worktree
+    from watchtest.boxes.protocols import choice_lines
+    from watchtest.runners.registry import lacking_tools
+    from watchtest.wiring import build_detector, build_worktree, project_recipe
 
     source = build_worktree(project)
     began = time.perf_counter()
@@ -121,8 +123,13 @@ def _workspace(project: Project) -> list[Finding]:
     found = [Finding("workspace", GOOD, text)]
     found += [Finding("workspace", WARNING, note) for note in source.notes]
     origin = "from [[runners]]" if project.config.runners else "detected from the project's files"
-    runners = ", ".join(map(str, build_detector(project, source).specs(snapshot)))
-    found.append(Finding("runners", GOOD, f"{runners} ({origin})"))
+    specs = build_detector(project, source).specs(snapshot)
+    found.append(Finding("runners", GOOD, f"{', '.join(map(str, specs))} ({origin})"))
+    recipe = project_recipe(project, source, snapshot)
+    for spec in specs:
+        if remark := lacking_tools(spec, recipe.toolchain):
+            found.append(Finding("runners", WARNING, f"{spec}{remark}", "name an image with both in box.image"))
+    found += [Finding("setup", GOOD, line) for line in choice_lines(recipe.choices)]
     found += _repository(project)
     found += [Finding("left out", WARNING, f"{path.path}: {path.reason}") for path in snapshot.excluded[:20]]
     return found
@@ -185,7 +192,7 @@ def _engine(project: Project, provider: BoxProvider, info: BoxInfo | None) -> li
     with closing(find_engine(project.environ, box.engine)) as engine:
         found = [_remark("engine", remark) for remark in examine(engine, wanted)]
         source = build_worktree(project)
-        recipe = project_recipe(project, source, source.snapshot())
+        recipe = project_recipe(project, source, source.snapshot(), provider)
         image = provider.image_name(recipe)
         is_here = "is present" if has_image(engine, image) else "will be pulled or built when the box is created"
         found.append(Finding("image", GOOD, f"{image} ({recipe.because}) {is_here}"))

@@ -127,7 +127,7 @@ def _environment(project: Project, target: GateTarget, provider: BoxProvider) ->
     from watchtest.wiring import project_recipe, settings_digest
 
     snapshot = target.source.snapshot(frozenset({EVERYTHING}))
-    recipe = project_recipe(project, target.source, snapshot)
+    recipe = project_recipe(project, target.source, snapshot, provider)
     origin = provider.image_id(recipe)  # asks the engine, which `provider.engine` needs
     return environment_name(provider.engine, provider.image_name(recipe), origin, recipe, settings_digest(project))
 

@@ -21,9 +21,10 @@ from textwrap import indent
 from typing import Any
 from xml.parsers.expat import ExpatError
 
-from watchtest.boxes.protocols import NamedImage
+from watchtest.boxes.protocols import NamedImage, choice_lines
 from watchtest.commands import load_project
 from watchtest.errors import WorkspaceError
+from watchtest.runners.registry import lacking_tools
 from watchtest.workspace.folder import find_workspace, open_regular, replace_file
 
 NAME = "watchtest.toml"
@@ -269,8 +270,10 @@ def _write_config(arguments: argparse.Namespace) -> int:
     print(f"  image  {image}")
     for command in commands:
         print(f"  setup  {command}")
+    for reason in choice_lines(recipe.choices):
+        print(f"  why    {_line(reason)}")
     for runner in build_detector(project, source).specs(snapshot):
-        print(f"  tests  {_line(str(runner))}")
+        print(f"  tests  {_line(str(runner))}{lacking_tools(runner, recipe.toolchain)}")
     for left_out in snapshot.excluded:
         print(f"  left out  {_line(f'{left_out.path}: {left_out.reason}')}")
     print("Next: watchtest")

@@ -22,12 +22,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from watchtest.client.box_access import prepare_box, provider_in_use
     from watchtest.client.status_file import is_watched
+    from watchtest.wiring import added_dependencies
     from watchtest.workspace import manual_changes
 
     project = load_project(arguments)
     with closing(provider_in_use(project, say)) as provider:
         gone = provider.reset(arguments.environment)
         manual_changes.take_changes(project.workspace)
+        if arguments.environment:
+            added_dependencies(project).forget()
         print(f"deleted: {', '.join(gone)}", flush=True)
         if is_watched(project.workspace):
             print("the watcher creates its box again, at once or with the next save")

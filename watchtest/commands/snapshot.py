@@ -23,9 +23,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     project = load_project(arguments)
     source = build_worktree(project)
-    recipe = project_recipe(project, source, source.snapshot())
     with closing(provider_in_use(project, say)) as provider:
-        kept = provider.snapshot(recipe, say)
+        kept = provider.snapshot(project_recipe(project, source, source.snapshot(), provider), say)
         manual_changes.take_changes(project.workspace)
     print(f"kept as {kept.removeprefix('sha256:')[:12]}: every box of this workspace now starts from it")
     return 0

@@ -45,6 +45,8 @@ class RunnerKind:
     manifest: str = ""
     """The name of the file that marks a project of this kind."""
     detect: Detect = lambda tree: iter(())
+    toolchain: str = ""
+    """The language whose tools it needs besides Python; "" if it needs none, or if only the user can know."""
 
 
 def _pytest(spec: RunnerSpec, defaults: RunnerDefaults) -> AnyRunner:
@@ -64,18 +66,28 @@ def _plain(runner: CommonRunner) -> Create:
 
 
 def _javascript(tool: str, runner: CommonRunner) -> RunnerKind:
-    return RunnerKind(2, _plain(runner), javascript_runner.MANIFEST, partial(javascript_runner.detect, tool=tool))
+    return RunnerKind(
+        2, _plain(runner), javascript_runner.MANIFEST, partial(javascript_runner.detect, tool=tool), "node"
+    )
 
 
 KINDS: Mapping[str, RunnerKind] = MappingProxyType(
     {
         "pytest": RunnerKind(1, _pytest),
         "unittest": RunnerKind(1, _plain(UnittestRunner)),
-        "go": RunnerKind(4, _go, go_runner.MANIFEST, go_runner.detect),
-        "cargo": RunnerKind(3, _plain(cargo_runner.CargoRunner), cargo_runner.MANIFEST, cargo_runner.detect),
+        "go": RunnerKind(4, _go, go_runner.MANIFEST, go_runner.detect, "go"),
+        "cargo": RunnerKind(3, _plain(cargo_runner.CargoRunner), cargo_runner.MANIFEST, cargo_runner.detect, "rust"),
         "vitest": _javascript("vitest", javascript_runner.VitestRunner),
         "jest": _javascript("jest", javascript_runner.JestRunner),
         "command": RunnerKind(0, _command),
     }
 )
 """Python projects are detected separately, because pytest is also the default."""
+
+
+def lacking_tools(spec: RunnerSpec, toolchain: str) -> str:
+    """Return a remark if the tools of a runner are not in the official image for another language."""
+    needed = KINDS[spec.kind].toolchain
+    if not toolchain or needed in ("", toolchain):
+        return ""
+    return f": left out unless the box has the tools of {needed}, because its image is for {toolchain}"

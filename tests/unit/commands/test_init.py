@@ -47,6 +47,34 @@ def test_the_image_its_reason_and_every_command_are_shown_and_written(
     assert tomllib.loads(text)["box"] == {"engine": "auto", "image": "auto", "setup": "auto"}
 
 
+def test_what_was_chosen_and_what_was_left_out_is_shown_with_the_reasons(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workspace / "tests").mkdir()
+    (workspace / "requirements-test.txt").write_text("pytest\n")
+    (workspace / "docs-requirements.txt").write_text("sphinx\n")
+    (workspace / "lint-requirements.txt").write_text("ruff\n")
+    (workspace / "crate").mkdir()
+    (workspace / "crate" / "Cargo.toml").write_text("[package]\nname='x'")
+    (workspace / "crate" / "tests").mkdir()
+    (workspace / "crate" / "tests" / "a.rs").write_text("#[test]\nfn a() {}")
+    (workspace / "test_a.py").write_text("import pytest\ndef test_a(): pass\n")
+    reasons = (
+        "requirements-test.txt (named for tests)",
+        "left out: docs-requirements.txt, lint-requirements.txt (named for something else than tests)",
+    )
+    assert cli.main(["-C", str(workspace), "init"]) == 0
+    said = capsys.readouterr().out
+    for reason in reasons:
+        assert f"  why    {reason}\n" in said
+    assert "in crate/: left out unless the box has the tools of rust, because its image is for python\n" in said
+    cli.main(["-C", str(workspace), "doctor"])
+    said = capsys.readouterr().out
+    for reason in reasons:
+        assert f"✔ setup      {reason}\n" in said
+    assert "! runners    cargo:crate (cargo) in crate/: left out unless the box has the tools of rust" in said
+
+
 def test_a_dockerfile_of_the_project_is_shown(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (workspace / ".devcontainer").mkdir()
     (workspace / ".devcontainer" / "devcontainer.json").write_text('{"build": {"dockerfile": "Dockerfile"}}')

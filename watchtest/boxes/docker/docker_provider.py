@@ -95,6 +95,10 @@ class DockerProvider:
                 raise
             return OpenBox(info, stream)
 
+    def local_images(self) -> frozenset[str]:
+        with explained_api(self._spec.name):
+            return self._images().local_names()
+
     def image_name(self, recipe: Recipe) -> str:
         return self._spec.owner.name_of(recipe.image)
 

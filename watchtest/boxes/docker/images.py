@@ -142,6 +142,11 @@ class Images:
         found = self._inspect(name)
         return None if found is None else self._origin(name, str(found["Id"]))
 
+    def local_names(self) -> frozenset[str]:
+        """Return the names of all images of the engine; official ones without their registry, which podman adds."""
+        names = [name for image in self._client.images() for name in image.get("RepoTags") or ()]
+        return frozenset(name.removeprefix("docker.io/library/").removeprefix("docker.io/") for name in names)
+
     def _origin(self, name: str, base: str) -> BoxOrigin:
         snapshot = self._newest(**{labels.ROLE: SNAPSHOT, labels.BASE: base})
         if snapshot is None:

@@ -219,6 +219,9 @@ class LocalProvider:
         command = start_command(self._interpreter[0], self.home, self.root, agent)
         return self._sandboxed(command, cwd="/"), {**self._environ, box_folder.SANDBOX: self.home}
 
+    def local_images(self) -> frozenset[str]:
+        return frozenset()
+
     def image_name(self, recipe: Recipe) -> str:
         return self.image
 

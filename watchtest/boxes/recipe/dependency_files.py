@@ -45,10 +45,12 @@ class SetupInputs:
     facts: tuple[tuple[str, str], ...]
 
 
-def setup_inputs(files: ProjectFiles, patterns: tuple[str, ...], commands: Iterable[str] = ()) -> SetupInputs:
-    """Return what setup reads: what the globs match, what these commands name, and what those name in turn."""
+def setup_inputs(
+    files: ProjectFiles, patterns: tuple[str, ...], commands: Iterable[str] = (), paths: Iterable[str] = ()
+) -> SetupInputs:
+    """Return what setup reads: what the globs match, these paths, what these commands name, and all that those name."""
     search = _Search(files)
-    for path in files.matching(patterns):
+    for path in (*files.matching(patterns), *paths):
         search.add_file(path)
     for command in commands:
         search.add(mentions.in_command(command), "")

@@ -11,7 +11,7 @@ import functools
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from watchtest.boxes.protocols import ContentReader
@@ -19,7 +19,7 @@ from watchtest.core.model import EntryKind, Snapshot
 from watchtest.errors import ConfigError
 
 MAX_TEXTS = 256
-NEAR = ("requirements/", ".devcontainer/")
+NEAR = ("requirements/", ".devcontainer/", ".github/workflows/")
 """Folders that are searched besides the root: deeper files are mostly samples and vendored code."""
 INITIALS = "".join(folder[0] for folder in NEAR)
 GLOB_PARTS = re.compile(r"\*\*/|\*+|\?|\[!?\]?[^\]]*\]|.", re.DOTALL)
@@ -30,36 +30,57 @@ _texts: dict[str, str] = {}
 
 
 class ProjectFiles:
-    """The files of one snapshot, by path."""
+    """The files of one snapshot, or of one folder of it, by path."""
 
-    def __init__(self, snapshot: Snapshot, read: ContentReader) -> None:
+    def __init__(self, snapshot: Snapshot, read: ContentReader, folder: str = "") -> None:
+        """All paths are relative to the folder, by default the root of the tree."""
         self.snapshot = snapshot
         self.read = read
+        self.folder = folder
+        self._prefix = f"{folder}/" if folder else ""
+        self._below: dict[str, ProjectFiles] = {}
         # This runs over up to a hundred thousand paths at every save, so the cheapest checks come first.
-        self._near = [
-            path for path in snapshot.entries if "/" not in path or (path[0] in INITIALS and path.startswith(NEAR))
-        ]
+        start, paths = len(self._prefix), snapshot.entries
+        self.paths: Collection[str] = (
+            [path[start:] for path in paths if path.startswith(self._prefix)] if folder else paths
+        )
+        self._near = [path for path in self.paths if "/" not in path or (path[0] in INITIALS and path.startswith(NEAR))]
+
+    def below(self, folder: str) -> ProjectFiles:
+        """Return the files of a folder, with paths relative to it."""
+        if folder and folder not in self._below:
+            self._below[folder] = ProjectFiles(self.snapshot, self.read, self.path_in_tree(folder))
+        return self._below[folder] if folder else self
+
+    def folders_with(self, names: tuple[str, ...]) -> list[str]:
+        """Return the folders below the root that have one of these files."""
+        suffixes = tuple(f"/{name}" for name in names)
+        found = {path.rpartition("/")[0] for path in self.paths if path.endswith(suffixes)}
+        return sorted(found, key=lambda folder: (folder.count("/"), folder))
+
+    def path_in_tree(self, path: str) -> str:
+        return self._prefix + path
 
     def has(self, path: str) -> bool:
-        entry = self.snapshot.entries.get(path)
+        entry = self.snapshot.entries.get(self._prefix + path)
         return entry is not None and entry.kind is EntryKind.FILE
 
     def digest(self, path: str) -> str:
-        return self.snapshot.entries[path].digest
+        return self.snapshot.entries[self._prefix + path].digest
 
     def matching(self, patterns: tuple[str, ...]) -> list[str]:
         """Return the files that match one of the globs. `*` stays in its folder, `**/` is any number of folders."""
         expression, is_near = _globs(patterns)
-        paths = self._near if is_near else self.snapshot.entries
+        paths = self._near if is_near else self.paths
         return sorted(path for path in paths if expression.fullmatch(path) and self.has(path))
 
     def text(self, path: str) -> str:
         """Return the content of the file, or "" if it does not exist."""
         if not self.has(path):
             return ""
-        entry = self.snapshot.entries[path]
+        entry = self.snapshot.entries[self._prefix + path]
         if entry.digest not in _texts:
-            text = self.read(path, entry).decode("utf-8-sig", "replace")
+            text = self.read(self._prefix + path, entry).decode("utf-8-sig", "replace")
             for oldest in list(_texts)[: max(0, len(_texts) - MAX_TEXTS)]:
                 _texts.pop(oldest, None)
             _texts[entry.digest] = text
@@ -70,19 +91,19 @@ class ProjectFiles:
         try:
             return _toml(self.text(path))
         except ValueError as error:
-            raise ConfigError(f"{path} is not valid TOML: {error}", hint=HINT) from error
+            raise ConfigError(f"{self._prefix}{path} is not valid TOML: {error}", hint=HINT) from error
 
     def json(self, path: str) -> Mapping[str, Any]:
         text = self.text(path)
         try:
             found = _json(text) if text else {}
         except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{path} is not valid JSON: {error}", hint=HINT) from error
+            raise ConfigError(f"{self._prefix}{path} is not valid JSON: {error}", hint=HINT) from error
         return found if isinstance(found, dict) else {}
 
     def ini(self, path: str) -> configparser.RawConfigParser:
         """Parse an INI file; the result is empty if it is invalid, because only its installation depends on it."""
-        return _ini(self.text(path))
+        return parse_ini(self.text(path))
 
 
 def table(value: object, *keys: str) -> Mapping[str, Any]:
@@ -101,7 +122,7 @@ _toml = functools.lru_cache(maxsize=64)(tomllib.loads)
 
 
 @functools.lru_cache(maxsize=16)
-def _ini(text: str) -> configparser.RawConfigParser:
+def parse_ini(text: str) -> configparser.RawConfigParser:
     parser = configparser.RawConfigParser(strict=False)
     try:
         parser.read_string(text)

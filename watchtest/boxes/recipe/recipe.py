@@ -11,16 +11,18 @@ import hashlib
 import json
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from watchtest.boxes.protocols import BuiltImage, ContentReader, ImageSource, NamedImage, Recipe
 from watchtest.boxes.recipe import git_need
 from watchtest.boxes.recipe.dependency_files import setup_inputs, setup_key
 from watchtest.boxes.recipe.devcontainer import DockerBuild, devcontainers
 from watchtest.boxes.recipe.languages import Language, language_of
-from watchtest.boxes.recipe.languages import python_project as python
+from watchtest.boxes.recipe.languages.python import python_project as python
 from watchtest.boxes.recipe.project_files import ProjectFiles
+from watchtest.boxes.recipe.recipe_input import RecipeInput
+from watchtest.boxes.recipe.setup_plan import SetupPlan
 from watchtest.core.model import Snapshot
 from watchtest.errors import ConfigError
 
@@ -45,7 +47,7 @@ def configured_image(
 
 
 def detected_image(
-    files: ProjectFiles, language: Language, dependencies: Sequence[str], host_python: tuple[int, int]
+    files: ProjectFiles, language: Language, dependencies: Sequence[str], inputs: RecipeInput
 ) -> tuple[ImageSource, str]:
     """Return the image for the project, and the reason for it."""
     skipped: list[str] = []
@@ -62,7 +64,7 @@ def detected_image(
             return built_image(devcontainer.source, dependencies, files), because
         assert devcontainer.source is not None
         return NamedImage(devcontainer.source), because
-    name, because = language.image(files, host_python)
+    name, because = language.image(files, inputs)
     return NamedImage(name), "; ".join([*skipped, because])
 
 
@@ -101,41 +103,25 @@ PYTEST = "pytest"
 """Stands in a key for the pytest that we install if the commands do not."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecipeInput:
-    """What a recipe is made of, besides the files; "auto" and "" leave the choice to the project."""
-
-    host_python: tuple[int, int]
-    """Major and minor version of the Python that runs watchtest, the default for a project that names none."""
-    dependencies: tuple[str, ...]
-    """Globs of the files that setup depends on; a glob without a slash matches in the root of the tree."""
-    runs_pytest: Callable[[Snapshot], bool]
-    """Whether pytest is among the runners of a tree: a box for other runners needs neither pytest nor Python."""
-    image: str = "auto"
-    dockerfile: str = ""
-    setup: tuple[str, ...] | str = "auto"
-    has_repository: bool = True
-    """Whether the box may get a git repository, for which git has to be installed."""
-
-
 def recipe_of(inputs: RecipeInput, snapshot: Snapshot, read: ContentReader) -> Recipe:
     """Return the recipe of a workspace, from the settings and from its files."""
     files = ProjectFiles(snapshot, read)
-    # The commands of `auto` name nothing that the dependency files do not.
-    given = () if isinstance(inputs.setup, str) else inputs.setup
-    found = setup_inputs(files, inputs.dependencies, given)
-    dependencies = found.paths
-    image = configured_image(inputs.image, inputs.dockerfile, dependencies, files)
+    is_auto, has_image = isinstance(inputs.setup, str), inputs.image != "auto" or bool(inputs.dockerfile)
+    language = language_of(files) if is_auto or not has_image else python
+    plan = language.plan(files, inputs) if isinstance(inputs.setup, str) else SetupPlan(inputs.setup)
+    if is_auto and inputs.has_repository:
+        plan = replace(plan, commands=(*git_need.commands(files), *plan.commands))
+    # The commands of `auto` name nothing that its files and the dependency files do not.
+    found = setup_inputs(files, inputs.dependencies, () if is_auto else plan.commands, plan.files)
+    image = configured_image(inputs.image, inputs.dockerfile, found.paths, files)
     because = "box.dockerfile" if inputs.image == "auto" else "box.image"
-    commands, needs_pytest = inputs.setup, False
-    if image is None or isinstance(commands, str):
-        language = language_of(files)
-        if image is None:
-            image, because = detected_image(files, language, dependencies, inputs.host_python)
-        if isinstance(commands, str):
-            commands = (*(git_need.commands(files) if inputs.has_repository else ()), *language.commands(files))
-            # pytest is the default runner, but a project without Python files has no use for it.
-            has_python = language.NAME == python.NAME or any(path.endswith(".py") for path in snapshot.entries)
-            needs_pytest = has_python and inputs.runs_pytest(snapshot)
-    steps = (*commands, PYTEST) if needs_pytest else commands
-    return Recipe(image, because, commands, needs_pytest, setup_key(steps, found, files))
+    toolchain = ""
+    if image is None:
+        image, because = detected_image(files, language, found.paths, inputs)
+        toolchain = "" if devcontainers(files) else language.NAME
+    # pytest is the default runner, but a project without Python files has no use for it.
+    has_python = language.NAME == python.NAME or any(path.endswith(".py") for path in snapshot.entries)
+    needs_pytest = is_auto and has_python and inputs.runs_pytest(snapshot)
+    steps = (*plan.commands, PYTEST) if needs_pytest else plan.commands
+    key = setup_key(steps, found, files)
+    return Recipe(image, because, plan.commands, needs_pytest, key, toolchain, plan.choices)

@@ -1,10 +1,11 @@
-"""Progress of pulling or building an image: a growing bar, few lines, and signs of life when it is slow."""
+"""Names of local images, and progress of pulling or building one: few lines, and signs of life when it is slow."""
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
-from watchtest.boxes.docker.images import BuildProgress, PullProgress, bar
+from watchtest.boxes.docker.images import BuildProgress, ImageOwner, Images, PullProgress, bar
 
 
 class Clock:
@@ -80,3 +81,16 @@ def test_the_steps_of_a_build_are_shown_as_docker_and_as_podman_number_them() ->
 
 def test_a_bar_stays_within_its_bounds() -> None:
     assert {len(bar(share)) for share in (-1.0, 0.0, 0.5, 1.0, 2.0)} == {20}
+
+
+def test_local_names_are_the_same_on_docker_and_podman() -> None:
+    listed = [
+        {"RepoTags": ["python:3.13-slim", "mine:1"]},
+        {"RepoTags": ["docker.io/library/python:3.12-slim", "docker.io/someone/tool:2", "localhost/own:3"]},
+        {"RepoTags": None},
+        {},
+    ]
+    client = cast(Any, SimpleNamespace(images=lambda: listed))
+    assert Images(client, ImageOwner("/w", "host", "watchtest/w")).local_names() == {
+        *("python:3.13-slim", "mine:1", "python:3.12-slim", "someone/tool:2", "localhost/own:3")
+    }

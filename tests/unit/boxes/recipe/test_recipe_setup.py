@@ -7,7 +7,8 @@ import time
 import pytest
 from support.project_recipes import HOST, recipe, snapshot_of
 
-from watchtest.boxes.recipe.recipe import RecipeInput, recipe_of
+from watchtest.boxes.recipe.recipe import recipe_of
+from watchtest.boxes.recipe.recipe_input import RecipeInput
 from watchtest.config.keys import DEPENDENCIES
 from watchtest.errors import ConfigError
 
@@ -28,7 +29,10 @@ UV = 'uv sync --active --inexact --python "$VIRTUAL_ENV/bin/python"'
             ("-r requirements/base.txt", "-r requirements/test.txt", "-r requirements/unit-tests.txt"),
         ),
         ({"requirements/docs.txt": "", "requirements/production.txt": ""}, ("-r requirements/production.txt",)),
-        ({"requirements.txt": "", "requirements/test.txt": "", "constraints.txt": ""}, ("-r requirements.txt",)),
+        (
+            {"requirements.txt": "", "requirements/test.txt": "", "constraints.txt": ""},
+            ("-r requirements.txt", "-r requirements/test.txt"),
+        ),
         ({"pyproject.toml": PROJECT}, ("-e .",)),
         ({"pyproject.toml": PROJECT + EXTRAS + "test=[]\ndev=[]\nx=[]"}, ("-e '.[test,dev]'",)),
         ({"pyproject.toml": PROJECT + "optional-dependencies = 3"}, ("-e .",)),
@@ -47,7 +51,7 @@ UV = 'uv sync --active --inexact --python "$VIRTUAL_ENV/bin/python"'
         (
             {
                 "pyproject.toml": PROJECT + EXTRAS + 'all=[]\n[tool.hatch.envs.default]\nfeatures=["all"]\n'
-                'dependencies=["a", "b @ {root:uri}/b"]\n[tool.hatch.envs.hatch-test]\nextra-dependencies=["c"]'
+                'dependencies=["a", "b @ {root:uri}/b"]\n[tool.hatch.envs.test]\nextra-dependencies=["c"]'
             },
             ("-e '.[all]'", "a c"),
         ),

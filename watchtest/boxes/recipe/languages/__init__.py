@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from watchtest.boxes.recipe.languages import go_project, node_project, python_project, rust_project
+from watchtest.boxes.recipe.languages import go_project, node_project, rust_project
+from watchtest.boxes.recipe.languages.python import python_project
 from watchtest.boxes.recipe.project_files import ProjectFiles
+from watchtest.boxes.recipe.recipe_input import RecipeInput
+from watchtest.boxes.recipe.setup_plan import SetupPlan
 
 
 class Language(Protocol):
@@ -16,11 +19,11 @@ class Language(Protocol):
     def is_used(self, files: ProjectFiles) -> bool:
         """Return whether the project is written in this language."""
 
-    def image(self, files: ProjectFiles, host_python: tuple[int, int]) -> tuple[str, str]:
+    def image(self, files: ProjectFiles, inputs: RecipeInput) -> tuple[str, str]:
         """Return the official image for the project, and the reason for its version."""
 
-    def commands(self, files: ProjectFiles) -> list[str]:
-        """Return the shell commands that install the dependencies."""
+    def plan(self, files: ProjectFiles, inputs: RecipeInput) -> SetupPlan:
+        """Return the shell commands that install the dependencies, and the reasons for them."""
 
 
 LANGUAGES: tuple[Language, ...] = (python_project, go_project, rust_project, node_project)

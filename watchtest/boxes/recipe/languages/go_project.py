@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 from watchtest.boxes.recipe.project_files import ProjectFiles
+from watchtest.boxes.recipe.recipe_input import RecipeInput
+from watchtest.boxes.recipe.setup_plan import SetupPlan
 
 NAME = "go"
 MODULE = "go.mod"
@@ -16,7 +18,7 @@ def is_used(files: ProjectFiles) -> bool:
     return files.has(MODULE)
 
 
-def image(files: ProjectFiles, host_python: tuple[int, int]) -> tuple[str, str]:
+def image(files: ProjectFiles, _inputs: RecipeInput) -> tuple[str, str]:
     text = files.text(MODULE)
     found = TOOLCHAIN.search(text) or LEAST.search(text)
     if found is None:
@@ -24,5 +26,5 @@ def image(files: ProjectFiles, host_python: tuple[int, int]) -> tuple[str, str]:
     return f"golang:{found['minor']}", f"{MODULE}: {found[0]}"
 
 
-def commands(files: ProjectFiles) -> list[str]:
-    return ["go mod download"] if files.has(MODULE) else []
+def plan(files: ProjectFiles, _inputs: RecipeInput) -> SetupPlan:
+    return SetupPlan(("go mod download",) if files.has(MODULE) else ())

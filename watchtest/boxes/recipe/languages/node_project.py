@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 
 from watchtest.boxes.recipe.project_files import ProjectFiles, table
+from watchtest.boxes.recipe.recipe_input import RecipeInput
+from watchtest.boxes.recipe.setup_plan import SetupPlan
 
 NAME = "node"
 MANIFEST = "package.json"
@@ -22,7 +24,7 @@ def is_used(files: ProjectFiles) -> bool:
     return files.has(MANIFEST)
 
 
-def image(files: ProjectFiles, host_python: tuple[int, int]) -> tuple[str, str]:
+def image(files: ProjectFiles, _inputs: RecipeInput) -> tuple[str, str]:
     for path in PINS:
         if found := re.match(r"\s*v?(\d+)", files.text(path)):
             return f"node:{found[1]}", f"{path}: {found[1]}"
@@ -35,8 +37,8 @@ def image(files: ProjectFiles, host_python: tuple[int, int]) -> tuple[str, str]:
     return f"node:{major}", f"{MANIFEST}: engines.node {required}"
 
 
-def commands(files: ProjectFiles) -> list[str]:
-    return [" && ".join(_install(files))] if files.has(MANIFEST) else []
+def plan(files: ProjectFiles, _inputs: RecipeInput) -> SetupPlan:
+    return SetupPlan((" && ".join(_install(files)),) if files.has(MANIFEST) else ())
 
 
 def _install(files: ProjectFiles) -> Iterator[str]:

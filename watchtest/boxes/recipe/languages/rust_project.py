@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 from watchtest.boxes.recipe.project_files import ProjectFiles, table
+from watchtest.boxes.recipe.recipe_input import RecipeInput
+from watchtest.boxes.recipe.setup_plan import SetupPlan
 
 NAME = "rust"
 MANIFEST = "Cargo.toml"
@@ -14,7 +16,7 @@ def is_used(files: ProjectFiles) -> bool:
     return files.has(MANIFEST)
 
 
-def image(files: ProjectFiles, host_python: tuple[int, int]) -> tuple[str, str]:
+def image(files: ProjectFiles, _inputs: RecipeInput) -> tuple[str, str]:
     manifest = files.toml(MANIFEST)
     required = table(manifest, "package").get("rust-version")
     if not isinstance(required, str):
@@ -25,5 +27,7 @@ def image(files: ProjectFiles, host_python: tuple[int, int]) -> tuple[str, str]:
     return f"rust:{found[0]}", f"{MANIFEST}: rust-version {required}"
 
 
-def commands(files: ProjectFiles) -> list[str]:
-    return ["cargo fetch --locked" if files.has("Cargo.lock") else "cargo fetch"] if files.has(MANIFEST) else []
+def plan(files: ProjectFiles, _inputs: RecipeInput) -> SetupPlan:
+    return SetupPlan(
+        ("cargo fetch --locked" if files.has("Cargo.lock") else "cargo fetch",) if files.has(MANIFEST) else ()
+    )
