@@ -21,11 +21,11 @@ class RecipeInput:
     image: str = "auto"
     dockerfile: str = ""
     setup: tuple[str, ...] | str = "auto"
-    has_repository: bool = True
-    """Whether the box may get a git repository, for which git has to be installed."""
     local_images: frozenset[str] = frozenset()
     """Names of images that the engine has; an allowed one is preferred to one that must be pulled."""
     unavailable_images: frozenset[str] = frozenset()
     """Names of images that could not be pulled."""
     additions: tuple[str, ...] = ()
     """Distributions that tests turned out to need, by normalized name."""
+    has_repository: bool = True
+    """Whether the box may get a git repository, for which git has to be installed."""
