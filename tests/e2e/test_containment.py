@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,12 @@ LIMIT_S, GRACE_S = 8.0, 0.5
 ENDS_WITHIN_S = LIMIT_S + 15.0
 SERVED_WITHIN_S = 15.0
 HOSTILE = "test_hostile.py::test_hostile"
-PROVED_BY_DEFAULT = ("stops its parent", "kills everything", "deletes the agent")
+PROVED_BY_DEFAULT = (
+    "stops the supervisor and goes on",
+    "kills everything else and goes on",
+    "kills everything",
+    "deletes the agent",
+)
 
 
 @dataclass(frozen=True)
@@ -27,17 +32,36 @@ class Attack:
     code: str
     verdicts: tuple[str, ...] = ("passed", "error", "failed")
     is_named: bool = False
+    is_first: bool = False
+    """No test runs before it."""
 
     @property
     def source(self) -> str:
         code = textwrap.dedent(self.code).strip()
         attack = code if "def test_hostile" in code else f"def test_hostile():\n{textwrap.indent(code, '    ')}"
         imports = "import glob, os, resource, shutil, signal, sys, time\n"
-        return f"{imports}def test_before():\n    pass\n{attack}\ndef test_after():\n    pass\n"
+        before = "" if self.is_first else "def test_before():\n    pass\n"
+        return f"{imports}{before}{attack}\ndef test_after():\n    pass\n"
 
 
 ATTACKS = {
     "stops its parent": Attack("os.kill(os.getppid(), signal.SIGSTOP); time.sleep(600)", ("error",), is_named=True),
+    "stops the supervisor and goes on": Attack("os.kill(os.getppid(), signal.SIGSTOP)", ("passed",)),
+    "stops the supervisor's group and goes on": Attack(
+        "os.killpg(os.getpgid(os.getppid()), signal.SIGSTOP)", ("passed",), is_first=True
+    ),
+    "leaves a process that stops the supervisor again and again": Attack(
+        """
+        if os.fork() == 0:
+            supervisor = os.getppid()
+            supervisor = int(open(f'/proc/{supervisor}/stat').read().rpartition(')')[2].split()[1])
+            while True:
+                os.kill(supervisor, signal.SIGSTOP)
+                time.sleep(0.001)
+        """,
+        ("error",),
+    ),
+    "stops itself": Attack("os.kill(os.getpid(), signal.SIGSTOP)", ("error",), is_named=True),
     "stops everything": Attack("os.kill(-1, signal.SIGSTOP)"),
     "stops everything and hangs": Attack("os.kill(-1, signal.SIGSTOP); time.sleep(600)", ("error",), is_named=True),
     "stops everything again and again": Attack(
@@ -48,6 +72,9 @@ ATTACKS = {
         """,
         ("error",),
         is_named=True,
+    ),
+    "kills everything else and goes on": Attack(
+        "os.kill(-1, signal.SIGKILL)", ("error",), is_named=True, is_first=True
     ),
     "kills everything": Attack("os.kill(-1, signal.SIGKILL); time.sleep(600)", ("error",), is_named=True),
     "kills everything when it is imported": Attack(
@@ -169,14 +196,25 @@ ATTACKS = {
 class Scene:
     """One watcher with a green project in a small container; each attack is a save, and so is its removal."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, warm: str = "auto") -> None:
         self.project = project
         project.save("test_good.py", "def test_good():\n    pass\n")
         project.save("test_hostile.py", "def test_hostile():\n    pass\n")
         limits = {"WATCHTEST_RUNNER_TIMEOUT_S": str(LIMIT_S), "WATCHTEST_RUNNER_GRACE_S": str(GRACE_S)}
         limits |= {"WATCHTEST_BOX_PIDS": "250", "WATCHTEST_BOX_CPUS": "1", "WATCHTEST_BOX_MEMORY": "1g"}
+        limits["WATCHTEST_RUNNER_WARM"] = warm
         self.watcher: Watcher = project.watch(env=limits)
         self.watcher.wait_for_verdict("passed", limit_s=60)
+
+    def get_warm(self) -> None:
+        """Run until a run was forked from the warm process."""
+        log = self.project.root / ".watchtest" / "watchtest.log"
+        for _ in range(50):
+            before = log.read_text(errors="replace").count('"cold start: ')
+            assert self.project.command("run", "--wait", "--all").returncode == 0
+            if log.read_text(errors="replace").count('"cold start: ') == before:
+                return
+        raise AssertionError("no run was warm")
 
     def verdict_on(self, source: str) -> tuple[Status, float]:
         """Save the hostile file and return the status with its verdict, and after how long it was there."""
@@ -197,7 +235,28 @@ def scene(tmp_path: Path, make_project: MakeProject) -> Iterator[Scene]:
     [name if name in PROVED_BY_DEFAULT else pytest.param(name, marks=pytest.mark.thorough) for name in ATTACKS],
 )
 def test_the_run_of_a_hostile_test_ends_and_the_next_saves_are_served(scene: Scene, name: str) -> None:
-    attack = ATTACKS[name]
+    must_survive(scene, ATTACKS[name])
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("warm", ["off", "on"])
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("name", ["stops the supervisor and goes on", "kills everything else and goes on"])
+def test_a_test_that_goes_on_after_its_attack_does_so_warm_and_cold_first_and_later(
+    tmp_path: Path, make_project: MakeProject, name: str, is_first: bool, warm: str
+) -> None:
+    project = make_project(tmp_path, "docker")
+    try:
+        scene = Scene(project, warm)
+        if warm == "on":
+            scene.get_warm()
+        must_survive(scene, replace(ATTACKS[name], is_first=is_first))
+    finally:
+        end(project)
+
+
+def must_survive(scene: Scene, attack: Attack) -> None:
+    """Assert that the run of the attack ends as it should, and that the saves after it get right verdicts."""
     status, took_s = scene.verdict_on(attack.source)
     assert took_s < ENDS_WITHIN_S, scene.watcher.said
     assert status["verdict"] in attack.verdicts, scene.watcher.said

@@ -26,7 +26,7 @@ def take_over(file: str, what: str, patience_s: float = 0.0, still_alive: Callab
 
     def on_wait(waited_s: float) -> None:
         if waited_s >= patience_s:
-            _kill_holder(fd)
+            _signal_holder(fd, signal.SIGKILL)
         still_alive()
 
     _wait_for_lock(fd, "another {} holds this box and does not exit".format(what), on_wait)
@@ -47,12 +47,12 @@ def is_held(file: str) -> bool:
         os.close(fd)
 
 
-def kill_holder(file: str) -> None:
-    """Kill the holder of this lock, unless it lives in another pid namespace, where its pid means nothing to us."""
+def signal_holder(file: str, number: int) -> None:
+    """Signal the holder of this lock, unless it lives in another pid namespace, where its pid means nothing to us."""
     if not is_held(file):
         return
     fd = os.open(file, os.O_RDWR)
-    _kill_holder(fd)
+    _signal_holder(fd, number)
     os.close(fd)
 
 
@@ -145,10 +145,10 @@ def _wait_for_lock(fd: int, complaint: str, on_wait: Callable[[float], None]) ->
         time.sleep(0.02)
 
 
-def _kill_holder(fd: int) -> None:
+def _signal_holder(fd: int, number: int) -> None:
     pid, _, namespace = os.pread(fd, 100, 0).decode("ascii", "replace").strip().partition(" ")
     if pid.isdigit() and namespace in ("", _pid_namespace()):
-        send_signal(int(pid))
+        send_signal(int(pid), number)
 
 
 def _pid_namespace() -> str:

@@ -261,7 +261,7 @@ class RowWriter:
         """Report the result of a test."""
         self.send(row)
         if self._running is not None:
-            self._running.note("")
+            self._running.note_end(self._fd)
 
     def send(self, row: Row) -> None:
         """Write the row, and all buffered ones before it, at once."""

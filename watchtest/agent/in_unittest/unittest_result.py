@@ -149,7 +149,7 @@ class ResultReporter:
         if progress.outcome:  # otherwise it was interrupted, and an announced test without a result has not passed
             for scope in (type(test).__module__, _name_of(type(test))):
                 self._last[scope] = (progress.name, progress.file)
-            self._writer.send(progress.row(perf_counter() - progress.began))
+            self._writer.end(progress.row(perf_counter() - progress.began))
         self._recorder.end(progress.name)
 
     def skip_around(self, scope: str) -> None:

@@ -32,6 +32,8 @@ COMMANDS = {
 
 READ_HERE = (RowKind.START, RowKind.TEST, RowKind.MODULES, RowKind.VITAL, RowKind.COLD)
 """The rows of our plugin that the agent evaluates."""
+REVIVE_EVERY_S, REVIVE_LIMIT = 1.0, 5
+"""How often a stopped supervisor is looked for, and how many times it is continued before the run is killed."""
 FILLED = "the run has filled the disk of {}"
 Send = Callable[..., None]
 
@@ -78,6 +80,8 @@ class RunningJob:
         self._unfinished_line = b""
         self._report = b""
         self._supervisor_left_at: Optional[float] = None
+        self._next_look_at = time.monotonic() + REVIVE_EVERY_S
+        self._revivals = 0
         self._oom_before = oom_kills()
         self.modules: Optional[Dict[str, Any]] = None
         """The row with the modules that the run imported."""
@@ -176,6 +180,9 @@ class RunningJob:
         filled = self._disks.filled()
         if filled:
             self._policy.fail(FILLED.format(filled))
+        if time.monotonic() >= self._next_look_at:
+            self._next_look_at = time.monotonic() + REVIVE_EVERY_S
+            self._revive_supervisor()
         step = self._policy.due_step()
         if step is not None:
             self._take_step(step)
@@ -184,12 +191,26 @@ class RunningJob:
             for fd in list(self._handlers):
                 self._drop(fd)  # a process out of our reach still holds it open
 
-    def _take_step(self, step: str) -> None:
+    def _living_supervisor(self) -> Optional[int]:
         pid = self._report.partition(b"\n")[0]
-        if pid.isdigit() and self._supervisor_left_at is None:
-            box_lock.send_signal(int(pid), signal.SIGCONT)  # a test may have stopped it
+        return int(pid) if pid.isdigit() and self._supervisor_left_at is None else None
+
+    def _revive_supervisor(self) -> None:
+        """Continue the supervisor if a test has stopped it: without it, nobody notices that the run has ended."""
+        pid = self._living_supervisor()
+        if pid is None or not supervisor.is_stopped(pid):
+            return
+        box_lock.send_signal(pid, signal.SIGCONT)
+        self._revivals += 1
+        if self._revivals > REVIVE_LIMIT:
+            self._policy.fail("the run keeps stopping its supervisor")
+
+    def _take_step(self, step: str) -> None:
+        pid = self._living_supervisor()
+        if pid is not None:
+            box_lock.send_signal(pid, signal.SIGCONT)  # a test may have stopped it
             if step == job_limits.KILL_SUPERVISOR:
-                supervisor.kill_tree(int(pid))
+                supervisor.kill_tree(pid)
         try:
             os.write(self._control, COMMANDS.get(step, supervisor.KILL))
         except OSError:

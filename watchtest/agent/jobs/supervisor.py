@@ -121,6 +121,11 @@ class _Supervision:
         kill_descendants(self._pid)
 
 
+def is_stopped(pid: int) -> bool:
+    """Return whether a signal has stopped this process; False without /proc."""
+    return _status_fields(pid)[:1] == [b"T"]
+
+
 def _cpu_s(pid: int) -> float:
     fields = _status_fields(pid)
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0

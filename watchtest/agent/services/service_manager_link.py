@@ -10,6 +10,7 @@ import json
 import os
 import select
 import selectors
+import signal
 import socket
 import time
 from typing import Any, Callable, Dict, Iterator, Optional
@@ -72,6 +73,7 @@ class ServiceManagerLink:
     def _pass_on(self, order: Message) -> None:
         self._order = dict(order, id=None)
         self._unanswered = order["id"]
+        box_lock.signal_holder(os.path.join(self._home, LOCK), signal.SIGCONT)  # a test may have stopped it
         if self._connection is None:
             self._connect()
         assert self._connection is not None

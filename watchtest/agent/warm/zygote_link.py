@@ -13,6 +13,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
+from .. import box_lock
 from ..in_pytest import pytest_command
 from ..jobs import job_process
 from ..messages import receive, send
@@ -239,6 +240,8 @@ class ZygoteLink:
         `waiting`: what a prestarted run has to know; `files`: what it gets besides the pipes.
         """
         assert self._channel is not None
+        assert self._pid is not None
+        box_lock.send_signal(self._pid, signal.SIGCONT)  # a test may have stopped it
         request = dict(waiting, order=plugin_order, runs_lock=self._runs_lock, hard_limit_s=hard_limit_s)
         request["key"] = self._rows_key.hex()
         pipes = job_process.JobPipes()

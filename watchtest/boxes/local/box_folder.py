@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -96,7 +97,7 @@ def end_processes(folder: Path) -> None:
     from watchtest.agent import box_lock  # not on every system
 
     end_sandbox(folder)
-    box_lock.kill_holder(str(folder / HOME / "agent.lock"))  # its watcher notices and recreates the box
+    box_lock.signal_holder(str(folder / HOME / "agent.lock"), signal.SIGKILL)  # its watcher recreates the box
     for variable in (box_lock.JOB_VARIABLE, box_lock.SERVICE_VARIABLE, DETACHED):
         box_lock.kill_marked(variable, str(folder / HOME))
 
