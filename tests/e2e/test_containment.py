@@ -57,9 +57,8 @@ ATTACKS = {
             supervisor = int(open(f'/proc/{supervisor}/stat').read().rpartition(')')[2].split()[1])
             while True:
                 os.kill(supervisor, signal.SIGSTOP)
-                time.sleep(0.001)
         """,
-        ("error",),
+        ("passed", "error"),
     ),
     "stops itself": Attack("os.kill(os.getpid(), signal.SIGSTOP)", ("error",), is_named=True),
     "stops everything": Attack("os.kill(-1, signal.SIGSTOP)"),
