@@ -43,6 +43,10 @@ EMPTY_BLOB = blob_id(b"")
 ASSUMED_VALID = 0x8000
 """The flag of an index entry that git takes for unchanged without looking at the file."""
 LONGEST_NAME = 0xFFF
+INDEX_TIMES = re.compile(
+    rb"([^\0]*)\0  ctime: \d+:\d+\n  mtime: (\d+):(\d+)\n  dev: .*\n  uid: .*\n  size: (\d+)\tflags: \w+\n"
+)
+"""A file in the output of `git ls-files --debug -z`."""
 BAD_IN_BRANCH = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|//|@\{|(^|/)\.|\.(lock)?(/|$)|/$")
 EXCLUDED = b"/.watchtest/\n__pycache__/\n*.egg-info/\n"
 """What the box writes into the tree by itself; it makes no version dirty."""
@@ -153,12 +157,23 @@ class BoxRepository:
 
     def _staged(self, snapshot: Snapshot) -> Iterator[_IndexEntry]:
         """Yield the entries of the user's index. `-v` marks in lower case or by S what git itself assumes."""
-        for line in os.fsdecode(self._git.run("ls-files", "--stage", "-v", "-z")).split("\0")[:-1]:
-            facts, _, path = line.partition("\t")
-            mark, mode, name, stage = facts.split(" ")
-            is_left_out = path not in snapshot.entries and os.path.lexists(self._git.folder / path)
-            is_assumed = mark.islower() or mark == "S" or mode == GITLINK or is_left_out
+        lines = os.fsdecode(self._git.run("ls-files", "--stage", "-v", "-z")).split("\0")[:-1]
+        rows = [(*facts.split(" "), path) for facts, _, path in (line.partition("\t") for line in lines)]
+        entries = snapshot.entries
+        filtered = self._unchanged(
+            {path for *_, name, _, path in rows if path in entries and entries[path].digest != name}
+        )
+        for mark, mode, name, stage, path in rows:
+            is_left_out = path not in entries and os.path.lexists(self._git.folder / path)
+            is_assumed = mark.islower() or mark == "S" or mode == GITLINK or is_left_out or path in filtered
             yield _IndexEntry(name_bytes(path), mode, name, int(stage), is_assumed)
+
+    def _unchanged(self, paths: Collection[str]) -> set[str]:
+        """Return those that git has found to be as in the index: a filter like git-lfs turns one into the other."""
+        known = INDEX_TIMES.findall(self._git.run("ls-files", "--debug", "-z")) if paths else []
+        times = {os.fsdecode(path): (int(at) * 10**9 + int(fraction), int(size)) for path, at, fraction, size in known}
+        found = {path: _status(self._git.folder / path) for path in paths if path in times}
+        return {path for path, status in found.items() if status is not None and status[:2] == times[path]}
 
     # -- objects -----------------------------------------------------------------------------------
 

@@ -230,6 +230,19 @@ def test_files_that_are_left_out_of_the_box_do_not_make_it_dirty(repo: Repo, tmp
     assert box.git("status", "--porcelain") == (0, " D gone.py\n")
 
 
+def test_files_that_a_filter_stores_in_another_form_do_not_make_it_dirty(repo: Repo, box: BoxTree) -> None:
+    repo.git("config", "filter.up.clean", "tr a-z A-Z")
+    repo.git("config", "filter.up.smudge", "tr A-Z a-z")
+    repo.save(".gitattributes", "*.up filter=up\n")
+    for name in ("a.up", "new\nline.up", "b.up"):
+        repo.save(name, "text\n")
+    repo.commit()
+    repo.save("b.up", "changed\n")
+    repo.save("c.txt", "1\n")
+    box.sync()
+    assert box.git("status", "--porcelain") == box.here("status", "--porcelain") == (0, " M b.up\n?? c.txt\n")
+
+
 @pytest.mark.parametrize("which", ["index", "head"])
 def test_the_box_of_a_git_lane_equals_a_checkout(which: IndexSource, repo: Repo, tmp_path: Path) -> None:
     repo.save("a.py", "1\n")
