@@ -46,7 +46,7 @@ from watchtest.views.dashboard.dashboard import Dashboard, has_screen
 from watchtest.views.dashboard.watcher_screen import LocalBackend, ScreenServer
 from watchtest.views.lines.json_lines import JsonLines
 from watchtest.views.lines.plain_lines import PlainLines, log_event
-from watchtest.views.mood import Colour, mood
+from watchtest.views.mood import counts_as_green
 from watchtest.views.notify.notifier import build_notifier
 from watchtest.views.notify.terminal_channel import NotificationRelay
 from watchtest.views.status.status_writer import StatusFile, writer_of_this_process
@@ -316,7 +316,7 @@ def exit_code(state: State, once: bool) -> int:
 def _lane_exit_code(lane: LaneState) -> int:
     code = exit_codes.OF_RUN[lane.runs.last.state if lane.runs.last else RunState.CANCELLED]
     # Only some tests may have run, or the code may have changed since.
-    is_green = mood(replace(lane, activity=Idle())).colour is Colour.GREEN
+    is_green = counts_as_green(replace(lane, activity=Idle()))
     return exit_codes.RED if code == exit_codes.OK and not is_green else code
 
 

@@ -20,6 +20,7 @@ from support.ports import free_port
 
 from watchtest.agent.services.restart_backoff import RestartBackoff
 from watchtest.agent.services.service_manager_link import REVIVE_AFTER_S
+from watchtest.boxes.docker.container_limits import ConfiguredLimits
 from watchtest.boxes.inventory import remove_boxes
 from watchtest.boxes.protocols import Command, JobLimits, JobSpec, StopSignal
 from watchtest.boxes.service_restart import ReadyCheck, ServiceDefinition
@@ -465,7 +466,7 @@ def test_a_manager_of_another_version_is_replaced_and_that_is_said(bed: Bed) -> 
 
 @pytest.mark.docker
 def test_a_service_that_eats_all_memory_is_said_to_have_done_so(tmp_path: Path) -> None:
-    bench = Bench(docker_provider(replace(container_spec(tmp_path), memory="60m")), "python3")
+    bench = Bench(docker_provider(replace(container_spec(tmp_path), limits=ConfiguredLimits("60m"))), "python3")
     eater = b"import time\ntime.sleep(0.6)\neaten = []\nwhile True:\n    eaten.append(bytearray(1_000_000))\n"
     try:
         bed = Bed(bench, Tree({"eat.py": eater}), 0)

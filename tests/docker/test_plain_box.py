@@ -338,7 +338,8 @@ def test_an_agent_that_comes_later_knows_what_is_ours_and_so_does_a_plain_sessio
 def prepare(bench: Bench, of: Recipe, notes: list[str]) -> Any:
     environment = Environment(bench.provider, timeout_s=60, grace_s=1, python="", env={})
     session = bench.open()
-    return bench.do(environment.prepare(session, of, notes.append, StopSignal()))
+    standing = bench.do(environment.standing(session, of, is_new=False))
+    return bench.do(environment.prepare(session, of, standing, notes.append, StopSignal()))
 
 
 def test_setup_runs_once_without_a_virtualenv(bench: Bench) -> None:

@@ -372,8 +372,8 @@ def programs_in_the_folder(scene: Scene) -> None:
         shutil.copy(scene.repo.root / "programs" / name, scene.repo.root / name)
 
 
-def tests_that_tell_where_they_run(scene: Scene) -> None:
-    """They leave a file if they are imported from the workspace instead of the box."""
+def code_that_tells_where_it_runs(scene: Scene) -> None:
+    """It leaves a file if it is imported from the workspace instead of the box."""
     for name in ("conftest", "evil_plugin", "noxfile"):
         scene.save(f"{name}.py", scene.module(name))
     scene.save("pytest.ini", "[pytest]\naddopts = -p evil_plugin\npythonpath = .\n")
@@ -430,7 +430,7 @@ TOGETHER = (
     settings_of_a_worktree,
     modules_that_python_would_import,
     programs_in_the_folder,
-    tests_that_tell_where_they_run,
+    code_that_tells_where_it_runs,
     names_that_a_terminal_obeys,
 )
 LOOKS: tuple[tuple[str, ...], ...] = (

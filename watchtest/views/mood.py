@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from watchtest.core.events import EVERYTHING
-from watchtest.core.model import Verdict
+from watchtest.core.model import ProvisionalCode, Verdict
 from watchtest.core.state import Executing, LaneState, PendingChanges, Stopped, Working
 from watchtest.core.text import count, one_line
 
@@ -46,6 +46,13 @@ def mood(lane: LaneState) -> Mood:
         return Mood(Colour.GREY, doubt)
     is_final = lane.knowledge.provisional is None
     return Mood(Colour.GREEN if verdict is Verdict.PASSED and is_final else Colour.AMBER)
+
+
+def counts_as_green(lane: LaneState) -> bool:
+    """Return whether a lane is green, or would be if the user had not changed its box by hand: no other will follow."""
+    shown, provisional = mood(lane), lane.knowledge.provisional
+    is_by_hand = provisional is not None and provisional.code is ProvisionalCode.BY_HAND and not shown.doubt
+    return shown.colour is Colour.GREEN or (is_by_hand and lane.knowledge.verdict is Verdict.PASSED)
 
 
 def _uncounted_failures(lane: LaneState) -> str:

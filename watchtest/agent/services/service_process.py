@@ -110,9 +110,9 @@ class ServiceProcess:
 
     @property
     def _parsed_report(self) -> Dict[str, Any]:
-        """What its supervisor has reported; empty if it was killed before it could."""
+        """What its supervisor has reported behind the line with its pid; empty if it was killed before it could."""
         try:
-            report = json.loads(self._report.decode("ascii"))
+            report = json.loads(self._report.partition(b"\n")[2].decode("ascii"))
         except ValueError:
             return {}
         return report if isinstance(report, dict) else {}

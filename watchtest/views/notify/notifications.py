@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol, Self
 
-from watchtest.core.model import Lane, ProvisionalCode, Verdict
+from watchtest.core.model import Lane, Verdict
 from watchtest.core.state import Broken, Executing, Idle, Knowledge, LaneState, State, Working
 from watchtest.core.text import NAMES_SHOWN, count, one_line, tests, with_provisional
-from watchtest.views.mood import Colour, mood
+from watchtest.views.mood import Colour, counts_as_green, mood
 from watchtest.views.status.status_words import PROVISIONAL_SIGN
 
 LOST_ATTEMPTS = 3
@@ -146,9 +146,7 @@ def _lane(
 
 def _is_in_doubt(lane: LaneState) -> bool:
     """Return whether a passed verdict is no news yet. One from a box changed by hand is: no other will follow."""
-    shown, provisional = mood(lane), lane.knowledge.provisional
-    is_by_hand = provisional is not None and provisional.code is ProvisionalCode.BY_HAND and not shown.doubt
-    return lane.knowledge.verdict is Verdict.PASSED and shown.colour is not Colour.GREEN and not is_by_hand
+    return lane.knowledge.verdict is Verdict.PASSED and not counts_as_green(lane)
 
 
 def _red(reported: ReportedLane, lane: LaneState, label: str, red: frozenset[str]) -> list[Notification]:
