@@ -47,8 +47,10 @@ class Mirror:
             for folder in (self.root, os.path.dirname(self._stage), self._stage):
                 _make_real_folder(folder)
         except OSError as error:
+            # A missing parent means that something is deleting the box; it is made anew then.
             raise AgentError(
-                "workdir", "the folder {} in the box cannot be written: {}".format(path_text(self.root), error.strerror)
+                "damaged" if error.errno == errno.ENOENT else "workdir",
+                "the folder {} in the box cannot be written: {}".format(path_text(self.root), error.strerror),
             ) from error
 
     # -- what is here ------------------------------------------------------------------------------
