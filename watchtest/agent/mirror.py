@@ -63,6 +63,8 @@ class Mirror:
     def drift(self) -> List[TreeRow]:
         """Return the owned paths that changed since they were last examined: tests may write anywhere in the tree."""
         self._restore_folders()
+        if owned_paths.INDEX in self._ledger.paths:
+            self._drop_references()
         suspects = [path for path in self._ledger.paths if path not in self._records]
         lstat = os.lstat
         # Every run waits for this loop over the whole tree, so it is written for speed.
@@ -81,6 +83,20 @@ class Mirror:
             if before is None or row != before[2]:
                 changed.append(row)
         return changed
+
+    def _drop_references(self) -> None:
+        """Remove tags and branches that tests have added to the repository, and the lock of a git that was killed."""
+        git = os.path.join(self.root, b".git")
+        folder = os.path.join(git, b"refs")
+        if not is_folder(git) or not is_folder(folder):
+            return  # a test has put a link there, which could lead out of the root
+        found = [os.path.join(below, name) for below, _, names in os.walk(folder) for name in names]
+        for path in (*found, os.path.join(git, b"index.lock")):
+            if path_text(path[len(self.root) + 1 :]) not in self._ledger.paths:
+                try:
+                    os.unlink(path)
+                except OSError:
+                    continue  # it is not there, or cannot be removed
 
     def _examine(self, path: str) -> TreeRow:
         absolute = self._absolute(path)

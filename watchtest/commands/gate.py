@@ -105,7 +105,7 @@ def _target(project: Project, revision: str | None) -> GateTarget:
     tree = git.tree_of(commit) if commit else None
     if commit is None or tree is None:
         raise WorkspaceError(f"gate: {revision}: no such commit", hint="name a commit, a branch or a tag")
-    source = build_git_tree(project, TreeId(tree))
+    source = build_git_tree(project, TreeId(tree, commit))
     return GateTarget(tree, Lane.COMMIT, f"commit {commit[:12]}", source, commit == git.head().commit)
 
 

@@ -45,9 +45,10 @@ ATTRIBUTES = ".gitattributes"
 
 @dataclass(frozen=True, slots=True)
 class TreeId:
-    """Names one tree, which never changes."""
+    """Names one tree, which never changes, and the commit that it is looked at as."""
 
     id: str
+    commit: str | None = None
 
 
 class GitTree:
@@ -83,7 +84,7 @@ class GitTree:
     def snapshot(self, hint: frozenset[str]) -> Snapshot:
         """Return the whole tree as it is now. Ignores `hint`: git compares trees faster than we could by paths."""
         with self._lock:
-            head = self._git.head()
+            head = self._head()
             tree = self._tree_of(head)
             if tree is None:
                 raise self._no_tree(head)
@@ -92,6 +93,11 @@ class GitTree:
             entries, left_out = self._entries(rows)
             is_dirty = None if head.commit is None else self._git.tree_of(head.commit) != tree
             return Snapshot(tree, entries, left_out, head.commit, head.branch, is_dirty)
+
+    def _head(self) -> Head:
+        head = self._git.head()
+        given = self._which.commit if isinstance(self._which, TreeId) else None
+        return head if given in (None, head.commit) else Head(given, None)
 
     def _tree_of(self, head: Head) -> str | None:
         match self._which:

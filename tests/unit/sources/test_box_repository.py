@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from watchtest.agent.mirror import Mirror
 from watchtest.core.events import EVERYTHING
 from watchtest.core.model import Entry, EntryKind, difference
 from watchtest.sources.box_repository import BoxRepository, IndexSource, index_content
-from watchtest.sources.git_tree import GitTree
+from watchtest.sources.git_tree import GitTree, TreeId
 from watchtest.sources.worktree import Worktree
 
 QUESTIONS = (
@@ -212,9 +213,28 @@ def test_what_a_test_does_to_the_repository_is_undone(repo: Repo, box: BoxTree) 
     box.git("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "--quiet", "-am", "by a test")
     box.git("config", "user.name", "by a test")
     box.git("checkout", "--quiet", "-b", "elsewhere")
+    box.git("tag", "v2/by-a-test")
+    (box.root / ".git" / "index.lock").touch()
     assert box.git("describe", "--tags")[1] != "v1\n"
     box.sync()
     assert answers(box.root) == answers(repo.root)
+    assert box.git("for-each-ref", "--format=%(refname)") == (0, "refs/heads/main\nrefs/tags/v1\n")
+    assert box.git("add", "a.py") == (0, "")
+
+
+def test_nothing_is_removed_behind_a_link_that_a_test_has_made(repo: Repo, box: BoxTree, tmp_path: Path) -> None:
+    repo.save("a.py", "1\n")
+    repo.commit()
+    box.sync()
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "file").write_text("mine")
+    for name in ("refs/tags", "refs"):
+        shutil.rmtree(box.root / ".git" / name, ignore_errors=True)
+        (box.root / ".git" / name).symlink_to(mine)
+        box.sync()
+        assert (mine / "file").read_text() == "mine"
+        assert box.git("rev-parse", "--abbrev-ref", "HEAD") == (0, "main\n")
 
 
 def test_files_that_are_left_out_of_the_box_do_not_make_it_dirty(repo: Repo, tmp_path: Path) -> None:
@@ -254,6 +274,21 @@ def test_the_box_of_a_git_lane_equals_a_checkout(which: IndexSource, repo: Repo,
     box = BoxTree(repo, tmp_path / "box", source, which)
     box.sync()
     assert box.git("status", "--porcelain") == (0, "M  a.py\n" if which == "index" else "")
+    source.close()
+
+
+def test_the_box_of_an_earlier_commit_is_at_that_commit(repo: Repo, tmp_path: Path) -> None:
+    repo.save("a.py", "1\n")
+    commit = repo.commit()
+    repo.git("tag", "v1")
+    repo.save("a.py", "2\n")
+    repo.commit()
+    tree = TreeId(repo.git("rev-parse", f"{commit}^{{tree}}"), commit)
+    source = GitTree(repo.root, tree, environ=ENVIRON, max_file_bytes=10**6)
+    box = BoxTree(repo, tmp_path / "box", source, "head")
+    box.sync()
+    assert box.git("status", "--porcelain", "--branch") == (0, "## HEAD (no branch)\n")
+    assert box.git("describe", "--tags", "--dirty") == (0, "v1\n")
     source.close()
 
 
