@@ -390,7 +390,9 @@ def test_a_manager_that_dies_with_an_order_in_its_hands_is_not_waited_for(bed: B
     first = bed.birth()
     manager = bed.manager()
     session = bed.bench.open()
-    script = f"kill -STOP {manager}; echo stopped; sleep 0.5; kill -KILL {manager}"
+    # The order would continue one that was stopped only once.
+    stop = f"timeout 0.5 sh -c 'while kill -STOP {manager}; do :; done'"
+    script = f"kill -STOP {manager}; echo stopped; {stop}; kill -KILL {manager}"
     job = JobSpec(Command(("/bin/sh", "-c", script)), JobLimits(30, 30, 0.2))
 
     async def order_while_it_stands_still() -> None:
@@ -405,6 +407,17 @@ def test_a_manager_that_dies_with_an_order_in_its_hands_is_not_waited_for(bed: B
     bed.bench.do(order_while_it_stands_still())
     assert time.monotonic() - began < 15
     assert bed.birth() != first
+
+
+def test_a_stopped_manager_is_continued_by_the_next_order(bed: Bed) -> None:
+    bed.watcher(bed.kv())
+    bed.ensure()
+    first = bed.birth()
+    bed.bench.sh(f"kill -STOP {bed.manager()}")
+    began = time.monotonic()
+    bed.ensure()
+    assert time.monotonic() - began < 15
+    assert bed.birth() == first
 
 
 def test_a_manager_that_is_killed_between_runs_is_replaced_at_once(bed: Bed) -> None:
