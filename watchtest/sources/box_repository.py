@@ -47,6 +47,7 @@ INDEX_TIMES = re.compile(
     rb"([^\0]*)\0  ctime: \d+:\d+\n  mtime: (\d+):(\d+)\n  dev: .*\n  uid: .*\n  size: (\d+)\tflags: \w+\n"
 )
 """A file in the output of `git ls-files --debug -z`."""
+VALID_DATE = re.compile(rb"\d{1,10} [+-](?:0\d|1[0-3])[0-5]\d")
 BAD_IN_BRANCH = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|//|@\{|(^|/)\.|\.(lock)?(/|$)|/$")
 EXCLUDED = b"/.watchtest/\n__pycache__/\n*.egg-info/\n"
 """What the box writes into the tree by itself; it makes no version dirty."""
@@ -91,6 +92,9 @@ class BoxRepository:
         self._store = ObjectStore(self._git)
         self._lock = threading.RLock()
         self._seen: tuple[object, ...] = ()
+        self._graph_of: tuple[object, ...] = ()
+        self._graph: tuple[bytes, bytes, bytes] = (b"", b"", b"")
+        self._rows_of_head: list[TreeRow] = []
         self._packed: set[str] = set()
         """The trees and blobs in our packs."""
         self._contents: dict[str, Content] = {}
@@ -102,11 +106,12 @@ class BoxRepository:
             if snapshot.head is None and snapshot.branch is None:
                 return {}
             try:
-                seen = (snapshot.head, snapshot.branch, *self._signature())
+                history = (snapshot.head, *self._history())
+                seen = (snapshot.branch, _status(self._git.folders()[0] / "index"), *history)
                 if seen != self._seen:
                     self._seen = seen
-                    self._build(snapshot)
-            except (GitError, OSError) as error:
+                    self._build(snapshot, history)
+            except (GitError, OSError, ValueError) as error:
                 log.warning("the repository for the box cannot be made: %s", error)
             return self._entries
 
@@ -120,32 +125,37 @@ class BoxRepository:
     def close(self) -> None:
         self._store.close()
 
-    def _signature(self) -> tuple[object, ...]:
-        """Return what changes whenever the index, the tags or the depth of the history does."""
-        own, common = self._git.folders()
-        files = [own / "index", *(common / name for name in ("packed-refs", "shallow", "reftable/tables.list"))]
+    def _history(self) -> tuple[object, ...]:
+        """Return what changes whenever the tags or the depth of the history do."""
+        common = self._git.folders()[1]
+        files = [common / name for name in ("packed-refs", "shallow", "reftable/tables.list")]
         return tuple(map(_status, [*files, *(Path(folder) for folder, _, _ in os.walk(common / "refs" / "tags"))]))
 
-    def _build(self, snapshot: Snapshot) -> None:
+    def _build(self, snapshot: Snapshot, history: tuple[object, ...]) -> None:
         head, branch = snapshot.head, snapshot.branch or ""
         if head is not None and len(head) != SHA1_LENGTH:
             return  # the box has SHA-1 ids only
         has_branch = branch != "" and BAD_IN_BRANCH.search(branch) is None
         reference = f"{BRANCHES}{branch if has_branch else 'main'}"
         files: dict[str, Content] = {"HEAD": f"ref: {reference}\n".encode("utf-8", "surrogateescape")}
-        rows: list[TreeRow] = []
         if head is not None:
-            tree = self._git.tree_of(head)
-            rows = self._rows(tree) if tree is not None else []
-            tip, files["packed-refs"], files["shallow"] = self._write_graph(head, tree)
+            if history != self._graph_of:
+                tree = self._git.tree_of(head)
+                self._rows_of_head = self._rows(tree) if tree is not None else []
+                self._graph = self._write_graph(head, tree)
+                self._graph_of = history
+            tip, files["packed-refs"], files["shallow"] = self._graph
             files[reference if has_branch else "HEAD"] = tip
+        rows = self._rows_of_head if head is not None else []
         staged = list(self._staged(snapshot) if self._index == "index" else _checked_out(rows, snapshot))
         self._pack_content(rows, staged)
         files |= {"index": index_content(staged), "config": self._config(), "info/exclude": EXCLUDED}
         files |= {f"objects/pack/{file.name}": file for file in self._store.packs.glob("pack-*.[pi][ad][cx]*")}
         self._contents = {f"{FOLDER}/{name}": content for name, content in files.items() if content}
         folders = {f"{FOLDER}/{name}": Entry(EntryKind.FOLDER, 0o755, 0, "") for name in ("objects", "refs")}
-        self._entries = folders | {path: _file_entry(content) for path, content in self._contents.items()}
+        packs = {path: self._entries[path] for path in self._contents if "/pack/" in path and path in self._entries}
+        written = {path: _file_entry(content) for path, content in self._contents.items() if path not in packs}
+        self._entries = folders | packs | written
 
     def _config(self) -> bytes:
         lines = ["[core]", "repositoryformatversion = 0", "bare = false", "logAllRefUpdates = false"]
@@ -241,7 +251,7 @@ class BoxRepository:
         options = ("--topo-order", "--reverse", f"--max-count={COMMITS_LIMIT}", "--date=raw", "--format=%cd %H %P")
         lines = self._git.run("rev-list", *options, head).decode("ascii", "replace").splitlines()
         found = (line.split(" ") for line in lines if not line.startswith("commit "))
-        return [_Commit(name, tuple(parents), f"{at} {zone}".encode()) for at, zone, name, *parents in found]
+        return [_Commit(name, tuple(parents), _date(f"{at} {zone}".encode())) for at, zone, name, *parents in found]
 
     def _tags(self) -> Iterator[_Tag]:
         """Yield the tags in the order of their names."""
@@ -249,13 +259,18 @@ class BoxRepository:
         for line in self._git.run("for-each-ref", f"--format={form}", "refs/tags").splitlines():
             facts, _, reference = line.partition(b"\0")
             name, target, date = facts.split(b" ", 2)
-            yield _Tag(reference, (target or name).decode("ascii"), (date or b"0 +0000") if target else b"")
+            yield _Tag(reference, (target or name).decode("ascii"), _date(date) if target else b"")
 
 
 def _checked_out(rows: Iterable[TreeRow], snapshot: Snapshot) -> Iterator[_IndexEntry]:
     for row in rows:
         if row.mode != TREE:
             yield _IndexEntry(name_bytes(row.path), row.mode, row.object, 0, row.path not in snapshot.entries)
+
+
+def _date(date: bytes) -> bytes:
+    """Return a date that git accepts: the tools of long ago have written others."""
+    return date if VALID_DATE.fullmatch(date) else b"0 +0000"
 
 
 def index_content(entries: Iterable[_IndexEntry]) -> bytes:

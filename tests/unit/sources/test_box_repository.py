@@ -315,6 +315,24 @@ def test_symlinks_and_strange_names_are_clean(repo: Repo, box: BoxTree) -> None:
     assert answers(box.root) == answers(repo.root)
 
 
+@pytest.mark.parametrize("date", ["1200000000 -7000", "99999999999999 +0100", "1200000000 +051800"])
+def test_dates_that_git_would_refuse_today_do_no_harm(date: str, repo: Repo, box: BoxTree) -> None:
+    repo.save("a.py", "1\n")
+    repo.commit()
+    tree = repo.git("rev-parse", "HEAD^{tree}")
+    who = f"a <a@example.org> {date}"
+    body = f"tree {tree}\nauthor {who}\ncommitter {who}\n\nold\n"
+    file = repo.save("body", body)
+    old = repo.git("hash-object", "-t", "commit", "-w", "--literally", str(file))
+    file.unlink()
+    repo.git("reset", "--quiet", "--hard", old)
+    repo.git("tag", "v1")
+    repo.commit()
+    box.sync()
+    assert box.git("rev-list", "--count", "HEAD") == (0, "2\n")
+    assert box.git("describe", "--tags") == box.here("describe", "--tags")
+
+
 @pytest.mark.parametrize("branch", ["../../x", "a/../b", "-x\ny", ".hidden", "x.lock", "a//b"])
 def test_a_branch_whose_name_git_would_refuse_is_not_written(branch: str, repo: Repo, box: BoxTree) -> None:
     repo.save("a.py", "1\n")
