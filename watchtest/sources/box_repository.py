@@ -111,19 +111,31 @@ class BoxRepository:
                 if seen != self._seen:
                     self._seen = seen
                     self._build(snapshot, history)
-            except (GitError, OSError, ValueError) as error:
+            except (GitError, ValueError) as error:
                 log.warning("the repository for the box cannot be made: %s", error)
+            except OSError as error:
+                log.warning("the repository for the box cannot be made: %s", error)
+                self._start_over()
             return self._entries
 
     def read(self, path: str, expect: Entry) -> bytes:
         with self._lock:
-            content = _bytes(self._contents.get(path, b""))
+            try:
+                content = _bytes(self._contents.get(path, b""))
+            except OSError as error:
+                self._start_over()
+                raise SourceMoved(f"{path}: a clean-up of temporary files has removed it") from error
         if blob_id(content) != expect.digest:
             raise SourceMoved(f"{path}: the repository changed since the snapshot")
         return content
 
     def close(self) -> None:
         self._store.close()
+
+    def _start_over(self) -> None:
+        """Forget what was written, so that everything is written again."""
+        self._store.close()
+        self._store, self._packed, self._seen, self._graph_of = ObjectStore(self._git), set(), (), ()
 
     def _history(self) -> tuple[object, ...]:
         """Return what changes whenever the tags or the depth of the history do."""

@@ -15,6 +15,7 @@ from support.git_repo import ENVIRON, Repo, operate
 from watchtest.agent.mirror import Mirror
 from watchtest.core.events import EVERYTHING
 from watchtest.core.model import Entry, EntryKind, difference
+from watchtest.errors import SourceMoved
 from watchtest.sources.box_repository import BoxRepository, IndexSource, index_content
 from watchtest.sources.git_tree import GitTree, TreeId
 from watchtest.sources.worktree import Worktree
@@ -58,7 +59,7 @@ class BoxTree:
         snapshot = self._source.snapshot(frozenset({EVERYTHING}))
         repository = self.repository.entries(snapshot)
         for path, *row in self.mirror.drift():
-            self._entries.pop(path)
+            self._entries.pop(path, None)
             if row[0] is not None:
                 self._entries[path] = Entry(EntryKind(row[0]), *row[1:])
         wanted = {**snapshot.entries, **repository}
@@ -202,6 +203,19 @@ def test_a_commit_sends_only_what_is_new(repo: Repo, box: BoxTree) -> None:
     written = box.sync()
     assert sum((box.root / path).stat().st_size for path in written) < 10_000
     assert box.git("fsck", "--full", "--no-dangling") == (0, "")
+
+
+def test_after_a_clean_up_of_temporary_files_the_repository_is_made_again(repo: Repo, box: BoxTree) -> None:
+    repo.save("a.py", "1\n")
+    repo.commit()
+    box.sync()
+    shutil.rmtree(box.repository._store.packs.parents[1])
+    shutil.rmtree(box.root / ".git")
+    with pytest.raises(SourceMoved, match="clean-up"):
+        box.sync()
+    box.mirror.generation = 1
+    box.sync()
+    assert answers(box.root) == answers(repo.root)
 
 
 def test_what_a_test_does_to_the_repository_is_undone(repo: Repo, box: BoxTree) -> None:
